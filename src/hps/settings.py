@@ -1,8 +1,8 @@
 """Every setting of every part: name, type, default, range. Constructed once a process, at its composition root.
 
 The variable of a field is `HPS_` + its name in upper case. Real environment variables win over a dotenv file. A
-variable with our prefix that no field has stops the start (pydantic alone would let a typo in a real variable pass); one that
-only the official kit knows is named once in a warning with what replaces it.
+variable with our prefix that no field has stops the start (pydantic alone would let a typo in a real variable pass);
+one that only the official kit knows is named once in a warning with what replaces it.
 """
 
 import logging
