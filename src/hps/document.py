@@ -97,6 +97,8 @@ class ParsedPage:
     regions: all boxes of the layout stage (None when layout detection was off).
     pictures: path → pixels of the pictures that Markdown refers to; arrays, encoded only when they are returned.
     angle: counter-clockwise turn that was applied, -1 when orientation was not classified; None without preprocessing.
+    carried: parts of a prunedResult that came from a client and go back as they came ("model_settings",
+    "layout_det_res", "doc_preprocessor_res", "spotting_res"); empty for pages that were parsed here.
     """
 
     width: int
@@ -108,3 +110,4 @@ class ParsedPage:
     spotting: Spotting | None = None
     doc_preprocessor: dict[str, Any] | None = None
     page_count: int | None = None
+    carried: dict[str, Any] = field(default_factory=dict)

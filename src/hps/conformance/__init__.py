@@ -1,0 +1,1 @@
+"""Runs golden cases against this implementation (`hps conformance`)."""
