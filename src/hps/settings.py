@@ -93,6 +93,7 @@ class Settings(BaseSettings):
     layout_backend: Literal["onnx", "fixed", "transformers"] = Field("onnx", description="Layout model")
     layout_instances: int | None = Field(None, ge=1, le=64, description="Processes of layout-detection")
     layout_batch_size: int | None = Field(None, ge=1, le=64, description="Pages in one layout batch at most")
+    layout_in_flight: int = Field(16, ge=1, le=512, description="Pages at the layout model from one coordinator")
     layout_threads: int = Field(2, ge=1, le=64, description="CPU threads of a layout predictor")
     layout_fixed_file: Path | None = Field(None, description="Boxes of the backend `fixed`, for tests and benchmarks")
     layout_fixed_delay: float = Field(0, ge=0, description="Seconds a batch that the backend `fixed` pretends to work")
@@ -100,7 +101,7 @@ class Settings(BaseSettings):
     # --- VLM ---
     vlm_max_concurrency: int = Field(200, ge=1, description="Blocks in flight at the VLM server from one coordinator")
     vlm_timeout: float = Field(600, gt=0, description="Seconds for one block")
-    vlm_retries: int = Field(3, ge=0, le=10, description="Further tries of a block after a transient failure")
+    vlm_retries: int = Field(4, ge=0, le=10, description="Further tries of a block after a transient failure")
     vlm_api_key: str | None = Field(None, description="Bearer key for the VLM server")
 
     # --- hps triton ---
@@ -162,6 +163,19 @@ def load(environ: dict[str, str] | None = None, *, env_file: Path | None = None,
 
 # Read by the Compose files only; a process that sees them (env_file) has no use for them.
 COMPOSE_ONLY = frozenset({"device_id", "bind"})
+
+
+# Release → the name under which its VLM is served.
+VLM_MODELS: dict[Pipeline, str] = {
+    "PaddleOCR-VL": "PaddleOCR-VL-0.9B",
+    "PaddleOCR-VL-1.5": "PaddleOCR-VL-1.5-0.9B",
+    "PaddleOCR-VL-1.6": "PaddleOCR-VL-1.6-0.9B",
+}
+
+
+def vlm_model(settings: Settings) -> str:
+    """The model name asked of the VLM server."""
+    return settings.vlm_model_name or VLM_MODELS[settings.pipeline_name]
 
 
 def variable(field: str) -> str:

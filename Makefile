@@ -1,0 +1,55 @@
+# Every target makes the environment first when it is missing or older than the locks.
+PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
+VENV   := .venv
+BIN    := $(VENV)/bin
+LOCKS  := $(addprefix requirements/,gateway.txt pipeline.txt embedded.txt cli.txt dev.txt models.txt)
+READY  := $(VENV)/.ready
+CODE   := src gateway model_repo tests benchmarks samples
+
+.DEFAULT_GOAL := help
+.PHONY: help setup demo up test check format unit contract e2e bench lock clean
+
+help: ## this list
+	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
+
+setup: $(READY) ## the environment with everything in it, and the command hps
+
+$(READY): $(LOCKS) pyproject.toml
+	@$(PYTHON) -c 'import sys; v = sys.version_info[:2]; sys.exit(0 if (3, 11) <= v < (3, 13) else f"Python 3.11 or 3.12 is needed, $(PYTHON) is %d.%d: make PYTHON=..." % v)'
+	$(PYTHON) -m venv $(VENV)
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(addprefix -r ,$(LOCKS))
+	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
+demo: setup ## start the service, parse two sample documents, print their Markdown, stop
+	$(BIN)/python samples/demo.py
+
+up: setup ## run the service on http://127.0.0.1:8080 until Ctrl-C
+	$(BIN)/hps up
+
+test: check ## everything: lint, types, unit, contract, end to end with the real Triton
+	$(BIN)/pytest -q tests
+
+check: setup ## lint and types
+	$(BIN)/ruff check $(CODE)
+	$(BIN)/ruff format --check $(CODE)
+	$(BIN)/mypy
+
+unit: setup ## the quick tests only
+	$(BIN)/pytest -q tests/unit tests/conformance tests/contract
+
+e2e: setup ## the end-to-end tests only
+	$(BIN)/pytest -q tests/e2e
+
+format: setup
+	$(BIN)/ruff check --fix $(CODE)
+	$(BIN)/ruff format $(CODE)
+
+bench: setup ## the figures of docs/performance.md
+	$(BIN)/python -m benchmarks
+
+lock: ## rewrite the lock files (needs uv)
+	requirements/lock.sh
+
+clean:
+	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache

@@ -1,0 +1,3 @@
+from hps.cli import main
+
+raise SystemExit(main())

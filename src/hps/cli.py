@@ -1,0 +1,122 @@
+"""The command `hps`. A subcommand imports what it needs itself: `hps parse` works where only the client is installed."""
+
+import argparse
+import asyncio
+import json
+import logging
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hps.settings import SettingsError, load
+from hps.version import VERSION
+
+DEFAULT_URL = "http://127.0.0.1:8080"
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    arguments = _parser().parse_args(argv)
+    try:
+        return int(arguments.run(arguments))
+    except SettingsError as error:
+        print(f"hps: {error}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="hps", description="High-performance serving of PaddleOCR-VL.")
+    parser.add_argument("--version", action="version", version=f"hps {VERSION}")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+
+    up = commands.add_parser("up", help="run the whole service on this machine's CPU (embedded recogniser)")
+    up.add_argument("--port", type=int, help="port of the gateway (HPS_PORT, 8080)")
+    up.add_argument("--quality", choices=("fast", "better"), help="size of the recogniser (HPS_EMBEDDED_QUALITY, fast)")
+    up.set_defaults(run=_up)
+
+    triton = commands.add_parser(
+        "triton", help="run Triton with our models, watched and restarted (PID 1 of its container)"
+    )
+    triton.set_defaults(run=_triton)
+
+    parse = commands.add_parser("parse", help="parse documents through a running service")
+    parse.add_argument("paths", nargs="+", type=Path, metavar="FILE|FOLDER")
+    parse.add_argument(
+        "-o", "--output", type=Path, metavar="DIR", help="write .md, images and .json there, not to stdout"
+    )
+    parse.add_argument("--url", default=DEFAULT_URL, help=f"address of the service ({DEFAULT_URL})")
+    parse.add_argument("--jobs", type=int, default=4, help="documents at once (4)")
+    parse.add_argument("--orientation", action="store_true", help="turn pages upright (useDocOrientationClassify)")
+    parse.add_argument(
+        "--option",
+        action="append",
+        default=[],
+        metavar="NAME=JSON",
+        help="any field of the request, e.g. --option useChartRecognition=true",
+    )
+    parse.set_defaults(run=_parse)
+
+    conformance = commands.add_parser("conformance", help="run golden cases through the implementation")
+    conformance.add_argument("directory", type=Path, metavar="DIR")
+    conformance.add_argument("--group", help="only this group")
+    conformance.set_defaults(run=_conformance)
+    return parser
+
+
+def configure_logging(level: str) -> None:
+    logging.basicConfig(level=level, format="%(asctime)s %(levelname)s %(name)s %(message)s", stream=sys.stderr)
+    # One line a VLM request would drown everything else.
+    logging.getLogger("httpx").setLevel(logging.WARNING)
+
+
+def _up(arguments: argparse.Namespace) -> int:
+    from hps.embedded import supervisor
+
+    overrides: dict[str, Any] = {}
+    if arguments.port is not None:
+        overrides["port"] = arguments.port
+    if arguments.quality is not None:
+        overrides["embedded_quality"] = arguments.quality
+    settings = load(env_file=Path(".env"), **overrides)
+    configure_logging(settings.log_level)
+    return supervisor.main(settings)
+
+
+def _triton(arguments: argparse.Namespace) -> int:
+    from hps.triton import launcher
+
+    settings = load()
+    configure_logging(settings.log_level)
+    return launcher.main(settings)
+
+
+def _parse(arguments: argparse.Namespace) -> int:
+    from hps import client
+
+    options: dict[str, Any] = {"useDocOrientationClassify": True} if arguments.orientation else {}
+    for option in arguments.option:
+        name, _, value = option.partition("=")
+        try:
+            options[name] = json.loads(value)
+        except ValueError:
+            options[name] = value
+    try:
+        sources = client.find_sources(arguments.paths)
+    except FileNotFoundError as error:
+        print(f"hps: {error}", file=sys.stderr)
+        return 2
+    if not sources:
+        print("hps: no documents found", file=sys.stderr)
+        return 2
+    failures = asyncio.run(client.parse_all(arguments.url, sources, arguments.output, options, max(1, arguments.jobs)))
+    for path, problem in failures.items():
+        print(f"failed: {path}: {problem}", file=sys.stderr)
+    return 1 if failures else 0
+
+
+def _conformance(arguments: argparse.Namespace) -> int:
+    from hps.conformance import runner
+
+    return runner.main([str(arguments.directory)] + (["--group", arguments.group] if arguments.group else []))

@@ -1,0 +1,90 @@
+"""Pictures of the answer: size limit, JPEG, Base64 (SPEC A.4), and the layout overlay."""
+
+import base64
+from collections.abc import Sequence
+
+import cv2
+import numpy as np
+
+from hps.document import Image, Region
+
+JPEG_QUALITY = 95  # OpenCV's default, which the reference relies on
+_FONT = cv2.FONT_HERSHEY_SIMPLEX
+
+
+def limited_size(size: tuple[int, int], limit: tuple[int, int]) -> tuple[int, int]:
+    """The (width, height) in which an image of `size` is returned: never over `limit`, proportions kept, truncated."""
+    width, height = size
+    if width <= limit[0] and height <= limit[1]:
+        return size
+    scale = limit[0] / width if width / height > limit[0] / limit[1] else limit[1] / height
+    return max(1, int(width * scale)), max(1, int(height * scale))
+
+
+def encode(image: Image, limit: tuple[int, int]) -> str:
+    """Base64 of the JPEG."""
+    height, width = image.shape[:2]
+    size = limited_size((width, height), limit)
+    if size != (width, height):
+        image = np.asarray(cv2.resize(image, size), np.uint8)
+    done, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
+    if not done:
+        raise ValueError("an image could not be encoded")
+    return base64.b64encode(data).decode("ascii")
+
+
+def layout_overlay(image: Image, regions: Sequence[Region], limit: tuple[int, int]) -> Image:
+    """The page with each region's outline, label, score and reading order, at the size in which it is returned.
+
+    Drawn after shrinking: no full-page copy is made of a page that is larger than the limit, and lines stay sharp.
+    """
+    height, width = image.shape[:2]
+    size = limited_size((width, height), limit)
+    canvas = np.asarray(cv2.resize(image, size), np.uint8) if size != (width, height) else image.copy()
+    factor = size[0] / width
+    line = max(1, round(max(size) / 800))
+    scale = max(0.35, max(size) / 3000)
+    for region in regions:
+        outline = region.polygon or _corners(region.box)
+        points = np.rint(np.asarray(outline, np.float64) * factor).astype(np.int32)
+        colour = _colour(region.cls_id)
+        _tint(canvas, points, colour)
+        cv2.polylines(canvas, [points], True, colour, line, cv2.LINE_AA)
+    for region in regions:  # labels last: no outline crosses a text
+        x, y = round(region.box[0] * factor), round(region.box[1] * factor)
+        prefix = "" if region.order is None else f"{region.order} "
+        _label(canvas, (x, y), f"{prefix}{region.label} {region.score:.2f}", _colour(region.cls_id), scale)
+    return canvas
+
+
+def _corners(box: tuple[int, int, int, int]) -> list[tuple[float, float]]:
+    x1, y1, x2, y2 = box
+    return [(x1, y1), (x2, y1), (x2, y2), (x1, y2)]
+
+
+def _colour(cls_id: int) -> tuple[int, int, int]:
+    """Hues that neighbouring class ids do not share: steps of the golden angle."""
+    pixel = np.uint8([[[int(cls_id * 180 * 0.618034) % 180, 200, 200]]])
+    blue, green, red = cv2.cvtColor(pixel, cv2.COLOR_HSV2BGR)[0, 0]
+    return int(blue), int(green), int(red)
+
+
+def _tint(canvas: Image, points: np.ndarray, colour: tuple[int, int, int]) -> None:
+    """Blends the inside of the polygon, touching only its bounding box."""
+    x, y, w, h = cv2.boundingRect(points)
+    x2, y2 = min(x + w, canvas.shape[1]), min(y + h, canvas.shape[0])
+    x, y = max(x, 0), max(y, 0)
+    if x2 <= x or y2 <= y:
+        return
+    patch = canvas[y:y2, x:x2]
+    filled = patch.copy()
+    cv2.fillPoly(filled, [points - [x, y]], colour)
+    cv2.addWeighted(filled, 0.2, patch, 0.8, 0, dst=patch)
+
+
+def _label(canvas: Image, at: tuple[int, int], text: str, colour: tuple[int, int, int], scale: float) -> None:
+    (w, h), base = cv2.getTextSize(text, _FONT, scale, 1)
+    x = max(0, min(at[0], canvas.shape[1] - w - 4))
+    y = max(h + base + 2, at[1])
+    cv2.rectangle(canvas, (x, y - h - base - 2), (x + w + 4, y), colour, cv2.FILLED)
+    cv2.putText(canvas, text, (x + 2, y - base), _FONT, scale, (255, 255, 255), 1, cv2.LINE_AA)
