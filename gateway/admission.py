@@ -1,0 +1,104 @@
+"""How many requests may be in work, and how many may wait for it, in this process."""
+
+import asyncio
+import math
+import time
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+
+from hps.errors import Overloaded
+
+# Retry-After while nothing has been finished yet, and its bounds, in seconds.
+RETRY_UNKNOWN_S = 5
+RETRY_MIN_S = 1
+RETRY_MAX_S = 60
+
+# Weight of the newest request in the running mean of the time in work: about the last 16 requests count.
+NEWEST_WEIGHT = 1 / 8
+
+
+class Admission:
+    """At most `limit` requests in work and `max_waiting` more in front of them, first come first served.
+
+    A request takes a place before its body is read, so that one too many is refused at no cost, and a slot once it is
+    known to be valid. Both come back however the request ends. One event loop only; nothing here blocks.
+    """
+
+    def __init__(self, limit: int, max_waiting: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+        self.limit = limit
+        self.max_waiting = max_waiting
+        self.places = 0
+        self.in_work = 0
+        self._line: deque[asyncio.Future[None]] = deque()
+        self._clock = clock
+        self._mean_s: float | None = None
+
+    @property
+    def waiting(self) -> int:
+        """Requests that hold a place and no slot: in line, or still sending their body."""
+        return self.places - self.in_work
+
+    @contextmanager
+    def place(self) -> Iterator["Place"]:
+        """A place in line. Raises Overloaded when all are taken."""
+        if self.places >= self.limit + self.max_waiting:
+            raise Overloaded(retry_after_s=self.retry_after_s())
+        self.places += 1
+        try:
+            yield Place(self)
+        finally:
+            self.places -= 1
+
+    def retry_after_s(self) -> int:
+        """Seconds until the line as it is now will have been worked off, at the speed of the last requests."""
+        if self._mean_s is None:
+            return RETRY_UNKNOWN_S
+        # While anyone waits all slots are busy, so requests finish at limit / mean a second.
+        return min(RETRY_MAX_S, max(RETRY_MIN_S, math.ceil(self.waiting * self._mean_s / self.limit)))
+
+    @asynccontextmanager
+    async def _slot(self) -> AsyncIterator[None]:
+        await self._take()
+        started = self._clock()
+        try:
+            yield
+        finally:
+            took = self._clock() - started
+            self._mean_s = took if self._mean_s is None else self._mean_s + NEWEST_WEIGHT * (took - self._mean_s)
+            self._give_back()
+
+    async def _take(self) -> None:
+        if self.in_work < self.limit:  # then nobody waits: a slot that comes free goes straight to the first in line
+            self.in_work += 1
+            return
+        turn = asyncio.get_running_loop().create_future()
+        self._line.append(turn)
+        try:
+            await turn
+        except asyncio.CancelledError:
+            if turn.cancelled():
+                with suppress(ValueError):  # already skipped by _give_back
+                    self._line.remove(turn)
+            else:  # the slot was handed over in the same moment as we were cancelled
+                self._give_back()
+            raise
+
+    def _give_back(self) -> None:
+        while self._line:
+            turn = self._line.popleft()
+            if not turn.done():
+                turn.set_result(None)
+                return
+        self.in_work -= 1
+
+
+class Place:
+    """Proof of a place in line; the only way to a slot."""
+
+    def __init__(self, admission: Admission) -> None:
+        self._admission = admission
+
+    def slot(self) -> AbstractAsyncContextManager[None]:
+        """Waits for a slot and holds it. The caller's deadline bounds the wait."""
+        return self._admission._slot()

@@ -1,0 +1,100 @@
+"""The models as seen from here: calls, the status of their answers, and when each last showed that it works."""
+
+import asyncio
+import json
+import time
+import uuid
+from dataclasses import dataclass, field
+
+from gateway.backend import Backend
+from hps import contract
+from hps.errors import BackendError, Unavailable
+
+NEVER = float("-inf")
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """A model's envelope as it came, and the HTTP status that it stands for."""
+
+    status: int
+    body: bytes | memoryview
+
+
+@dataclass(slots=True)
+class _Record:
+    success_at: float = NEVER
+    failure_at: float = NEVER
+    success: asyncio.Event = field(default_factory=asyncio.Event)
+
+
+class Models:
+    """Calls through `backend`, remembering each model's last success and last failure."""
+
+    def __init__(self, backend: Backend) -> None:
+        self._backend = backend
+        self._records: dict[str, _Record] = {}
+
+    async def infer(self, model: str, body: bytes, *, request_id: str, timeout_s: float) -> Answer:
+        """The model's answer, of any status. Raises as Backend.infer does; BackendError for a broken envelope too."""
+        return await self._call(model, body, request_id, timeout_s, probe=False)
+
+    async def is_answering(self, model: str, within_s: float) -> bool:
+        """Whether the model works: it did in the last `within_s` seconds and has not failed since, or it does now.
+
+        Asks the model itself only when nobody else's success says so; one that arrives meanwhile counts too.
+        """
+        if self._answered(model, within_s):
+            return True
+        probe = asyncio.create_task(self._probe(model, within_s))
+        success = asyncio.create_task(self._record(model).success.wait())
+        try:
+            await asyncio.wait({probe, success}, return_when=asyncio.FIRST_COMPLETED)
+            return success.done() or await probe
+        finally:
+            for task in (probe, success):
+                task.cancel()
+            await asyncio.gather(probe, success, return_exceptions=True)
+
+    async def _probe(self, model: str, timeout_s: float) -> bool:
+        answer = await self._call(model, b"{}", f"probe-{uuid.uuid4()}", timeout_s, probe=True)
+        return answer.status == 200
+
+    async def _call(self, model: str, body: bytes, request_id: str, timeout_s: float, *, probe: bool) -> Answer:
+        record = self._record(model)
+        try:
+            envelope = await self._backend.infer(model, body, request_id=request_id, timeout_s=timeout_s, probe=probe)
+            answer = Answer(status_of(envelope), envelope)
+        except (BackendError, Unavailable):
+            record.failure_at = time.monotonic()
+            raise
+        if answer.status == 200:
+            record.success_at = time.monotonic()
+            record.success.set()  # wakes who waits now; cleared for who waits later
+            record.success.clear()
+        return answer
+
+    def _record(self, model: str) -> _Record:
+        return self._records.setdefault(model, _Record())
+
+    def _answered(self, model: str, within_s: float) -> bool:
+        record = self._record(model)
+        return record.success_at > max(record.failure_at, time.monotonic() - within_s)
+
+
+def status_of(envelope: bytes | memoryview) -> int:
+    """The HTTP status of an envelope: its errorCode, 200 for 0. Raises BackendError when it is none.
+
+    The models keep their errors below ERROR_ENVELOPE_LIMIT, so a larger one is a success and is not parsed.
+    """
+    if len(envelope) >= contract.ERROR_ENVELOPE_LIMIT:
+        return 200
+    try:
+        code = json.loads(bytes(envelope)).get("errorCode", 0)
+    except (ValueError, AttributeError) as error:
+        raise BackendError from error
+    if code == 0:
+        return 200
+    if not isinstance(code, int) or not 400 <= code <= 599:
+        raise BackendError from ValueError("errorCode is no HTTP error status")
+    return code

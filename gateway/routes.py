@@ -1,0 +1,81 @@
+"""The endpoints. Errors are raised where they arise and become answers in error_handlers."""
+
+import asyncio
+import uuid
+from dataclasses import dataclass
+
+from fastapi import APIRouter, Request, Response
+
+from gateway import intake, openapi
+from gateway.admission import Admission
+from gateway.health import Readiness
+from gateway.lifetime import until, while_connected
+from gateway.models import Models
+from hps import contract
+from hps.settings import Settings
+
+JSON = "application/json"
+
+router = APIRouter()
+
+
+@dataclass(frozen=True, slots=True)
+class Parts:
+    """What the endpoints work with; one a process, at `app.state.parts`."""
+
+    settings: Settings
+    models: Models
+    inference: Admission
+    non_inference: Admission
+    readiness: Readiness
+
+
+@router.post("/layout-parsing", operation_id="infer", **openapi.LAYOUT_PARSING)
+async def layout_parsing(request: Request) -> Response:
+    """Parse a document: one image, or a PDF or TIFF of many pages."""
+    admission = _parts(request).inference
+    return await _answer(request, contract.LAYOUT_PARSING, contract.LayoutParsingRequest, admission)
+
+
+@router.post("/restructure-pages", operation_id="restructurePages", **openapi.RESTRUCTURE_PAGES)
+async def restructure_pages(request: Request) -> Response:
+    """Join tables over pages, find heading levels and concatenate the pages of a parsed document."""
+    admission = _parts(request).non_inference
+    return await _answer(request, contract.RESTRUCTURE_PAGES, contract.RestructurePagesRequest, admission)
+
+
+@router.get("/health", operation_id="checkHealth", **openapi.HEALTH)
+async def health() -> Response:
+    """Whether the gateway process is alive."""
+    return _status("Healthy")
+
+
+@router.get("/health/ready", operation_id="checkReady", **openapi.READY)
+async def ready(request: Request) -> Response:
+    """Whether documents can be parsed: Triton, its models and the VLM server all answer."""
+    await _parts(request).readiness.check()
+    return _status("Ready")
+
+
+async def _answer(request: Request, model: str, schema: type[contract.R], admission: Admission) -> Response:
+    parts = _parts(request)
+    clock = asyncio.get_running_loop().time
+    deadline = clock() + parts.settings.inference_timeout
+    with admission.place() as place:
+        async with until(deadline):
+            taken = await intake.receive(request, schema, parts.settings.max_body_bytes)
+            async with while_connected(request), place.slot():
+                answer = await parts.models.infer(
+                    model, taken.body, request_id=taken.log_id, timeout_s=deadline - clock()
+                )
+    return Response(answer.body, answer.status, media_type=JSON)
+
+
+def _parts(request: Request) -> Parts:
+    parts: Parts = request.app.state.parts
+    return parts
+
+
+def _status(message: str) -> Response:
+    envelope = contract.ErrorEnvelope(logId=str(uuid.uuid4()), errorCode=0, errorMsg=message)
+    return Response(envelope.model_dump_json(), media_type=JSON)
