@@ -1,0 +1,79 @@
+"""The layout backend `fixed`: the same boxes on every page, read from a file; for tests and benchmarks."""
+
+import json
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+from numpy.typing import NDArray
+
+from hps.document import Detections
+from hps.layout.detector import LayoutInput
+
+# The side of the official layout models' input, so that benchmarks move as many bytes as production does.
+MAX_SIDE = 800
+COLUMNS = 7
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class FixedLayout:
+    """rows: float32 (n, 7), `[class, score, x1, y1, x2, y2, order]` with coordinates as fractions of the page.
+
+    delay_s: time that each page takes, in the place of a model's.
+    """
+
+    rows: NDArray[np.float32]
+    delay_s: float = 0.0
+    max_side: int = MAX_SIDE
+    has_orientation: bool = False
+
+    def detect(self, pages: Sequence[LayoutInput]) -> list[Detections]:
+        if self.delay_s:
+            time.sleep(self.delay_s * len(pages))
+        return [Detections(self._scaled(page.width, page.height)) for page in pages]
+
+    def orientation(self, page: LayoutInput) -> int:
+        return 0
+
+    def _scaled(self, width: int, height: int) -> NDArray[np.float32]:
+        rows = self.rows.copy()
+        rows[:, 2:6] *= np.array([width, height, width, height], np.float32)
+        return rows
+
+
+def load_fixed(path: Path) -> FixedLayout:
+    """Reads `{"boxes": [[class, score, x1, y1, x2, y2, order], …], "delay_s": 0.01}`, or the list of boxes alone.
+
+    Raises ValueError with the file's name when it is not of that form, OSError when it cannot be read.
+    """
+    try:
+        content = json.loads(path.read_bytes())
+    except ValueError as error:
+        raise ValueError(f"{path}: not JSON ({error})") from error
+    if isinstance(content, list):
+        content = {"boxes": content}
+    if not isinstance(content, dict) or not set(content) <= {"boxes", "delay_s"} or "boxes" not in content:
+        raise ValueError(f'{path}: expected a list of boxes or {{"boxes": […], "delay_s": seconds}}')
+    delay_s = content.get("delay_s", 0.0)
+    if not _is_number(delay_s) or delay_s < 0:
+        raise ValueError(f"{path}: delay_s must be a number of seconds, 0 or more")
+    return FixedLayout(_checked(content["boxes"], path), float(delay_s))
+
+
+def _checked(boxes: object, path: Path) -> NDArray[np.float32]:
+    if not isinstance(boxes, list):
+        raise ValueError(f"{path}: boxes must be a list")
+    for number, row in enumerate(boxes, 1):
+        if not isinstance(row, list) or len(row) != COLUMNS or not all(map(_is_number, row)):
+            raise ValueError(f"{path}: box {number} must be [class, score, x1, y1, x2, y2, order]")
+        x1, y1, x2, y2 = row[2:6]
+        if not (0 <= x1 < x2 <= 1 and 0 <= y1 < y2 <= 1):
+            raise ValueError(f"{path}: box {number} must lie within the page: fractions with x1 < x2 and y1 < y2")
+    return np.array(boxes, np.float32).reshape(-1, COLUMNS)
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, (int, float)) and not isinstance(value, bool) and math.isfinite(value)
