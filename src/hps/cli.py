@@ -1,4 +1,4 @@
-"""The command `hps`. A subcommand imports what it needs itself: `hps parse` works where only the client is installed."""
+"""The command `hps`. A subcommand imports what it needs itself, so that `hps parse` needs only the client."""
 
 import argparse
 import asyncio

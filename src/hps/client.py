@@ -90,7 +90,7 @@ async def parse_one(http: httpx.AsyncClient, data: bytes, options: dict[str, Any
 
 
 def markdown_of(result: dict[str, Any], image_folder: str) -> tuple[str, dict[str, bytes]]:
-    """The document's Markdown and its images by path; pages may use equal image names, so each gets its page's prefix."""
+    """The document's Markdown and its images by path. Pages may use equal names, so each gets its page's prefix."""
     texts, images = [], {}
     for number, page in enumerate(result["layoutParsingResults"], start=1):
         text = page["markdown"]["text"]
@@ -98,13 +98,17 @@ def markdown_of(result: dict[str, Any], image_folder: str) -> tuple[str, dict[st
             path: f"{image_folder}/page{number}_{Path(path).name}" for path in page["markdown"].get("images") or {}
         }
         if renamed:
-            # One pass, longest first: a name that begins like another is not cut in half.
-            names = sorted(map(re.escape, renamed), key=len, reverse=True)
-            text = re.sub("|".join(names), lambda match, new=renamed: new[match.group()], text)
+            text = _renamed(text, renamed)
         for path, content in (page["markdown"].get("images") or {}).items():
             images[renamed[path]] = base64.b64decode(content)
         texts.append(text)
     return "\n\n".join(texts).strip() + "\n", images
+
+
+def _renamed(text: str, names: dict[str, str]) -> str:
+    """One pass, longest name first: a name that begins like another is not cut in half."""
+    pattern = "|".join(sorted(map(re.escape, names), key=len, reverse=True))
+    return re.sub(pattern, lambda match: names[match.group()], text)
 
 
 def write_result(source: Source, folder: Path, key: str, result: dict[str, Any]) -> None:

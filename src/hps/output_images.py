@@ -5,6 +5,7 @@ from collections.abc import Sequence
 
 import cv2
 import numpy as np
+from numpy.typing import NDArray
 
 from hps.document import Image, Region
 
@@ -30,7 +31,7 @@ def encode(image: Image, limit: tuple[int, int]) -> str:
     done, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
     if not done:
         raise ValueError("an image could not be encoded")
-    return base64.b64encode(data).decode("ascii")
+    return base64.b64encode(data.data).decode("ascii")
 
 
 def layout_overlay(image: Image, regions: Sequence[Region], limit: tuple[int, int]) -> Image:
@@ -64,12 +65,12 @@ def _corners(box: tuple[int, int, int, int]) -> list[tuple[float, float]]:
 
 def _colour(cls_id: int) -> tuple[int, int, int]:
     """Hues that neighbouring class ids do not share: steps of the golden angle."""
-    pixel = np.uint8([[[int(cls_id * 180 * 0.618034) % 180, 200, 200]]])
+    pixel = np.array([[[int(cls_id * 180 * 0.618034) % 180, 200, 200]]], np.uint8)
     blue, green, red = cv2.cvtColor(pixel, cv2.COLOR_HSV2BGR)[0, 0]
     return int(blue), int(green), int(red)
 
 
-def _tint(canvas: Image, points: np.ndarray, colour: tuple[int, int, int]) -> None:
+def _tint(canvas: Image, points: NDArray[np.int32], colour: tuple[int, int, int]) -> None:
     """Blends the inside of the polygon, touching only its bounding box."""
     x, y, w, h = cv2.boundingRect(points)
     x2, y2 = min(x + w, canvas.shape[1]), min(y + h, canvas.shape[0])

@@ -1,7 +1,7 @@
-"""The path of a document: decode → orientation → layout → regions → crops → VLM → blocks → answer. The only orchestration.
+"""The path of a document: decode → orientation → layout → crops → VLM → blocks → answer. The only orchestration.
 
-Every page runs down this path by itself; pages of a request go in a window, so that a long document neither holds all its
-bitmaps nor makes others wait: each shared resource (decoders, layout model, VLM) serves requests in turn.
+Every page runs down this path by itself; the pages of a request go in a window, so that a long document neither holds
+all its bitmaps nor makes others wait: each shared resource (decoders, layout model, VLM) serves requests in turn.
 """
 
 import asyncio
@@ -16,83 +16,78 @@ from typing import Any, TypeVar
 import cv2
 import numpy as np
 
-from hps import assembly, markdown, options, output_images, pruned_result, recognition, restructure
+from hps import answer, assembly, options, output_images, recognition
+from hps.answer import PageOutput
 from hps.config import PipelineConfig
 from hps.context import RequestContext, StageTimes, Stopwatch
-from hps.contract import LayoutParsingRequest, without_nulls
+from hps.contract import LayoutParsingRequest
 from hps.document import Image, ParsedPage, Region
 from hps.fair import FairLimiter
+from hps.inputs import sources
 from hps.inputs.fetch import UrlFetcher
 from hps.inputs.pool import DecodePool, SourceDocument
-from hps.inputs.sources import load_source
 from hps.layout import postprocess
 from hps.layout.detector import LayoutDetector
 from hps.options import ParseOptions
-from hps.version import VERSION
+from hps.pulse import Pulse
 from hps.vlm_client import VlmClient
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _TURNS = {90: cv2.ROTATE_90_COUNTERCLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_CLOCKWISE}
+_NO_PIXELS: Image = np.zeros((0, 0, 3), np.uint8)
+_PROBE_PAGE: Image = np.full((32, 32, 3), 255, np.uint8)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class PageOutput:
-    """A finished page without its bitmaps: pictures are encoded already, and only those that will be returned.
+@dataclass(frozen=True, slots=True)
+class Stages:
+    """What the pipeline works with. Each is started, and closed, by who made it."""
 
-    pictures, output_images: name → Base64 JPEG; None where the request wants none.
-    """
+    decoder: DecodePool
+    fetcher: UrlFetcher
+    detector: LayoutDetector
+    vlm: VlmClient
+    executor: Executor
 
-    parsed: ParsedPage
-    pictures: dict[str, str] | None
-    output_images: dict[str, str] | None
-    input_image: str | None
-    times: StageTimes
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """page_window: pages of one request in work at once; layout_in_flight: pages at the layout model at once."""
+
+    page_window: int
+    layout_in_flight: int
+    probe_fresh_s: float
 
 
 class Pipeline:
-    """Owns no process or connection; what it is given must be started and stays its owner's to close."""
-
     def __init__(
-        self,
-        config: PipelineConfig,
-        *,
-        decoder: DecodePool,
-        fetcher: UrlFetcher,
-        detector: LayoutDetector,
-        has_orientation: bool,
-        vlm: VlmClient,
-        vlm_model: str,
-        executor: Executor,
-        page_window: int,
-        layout_in_flight: int,
+        self, config: PipelineConfig, stages: Stages, limits: Limits, *, vlm_model: str, has_orientation: bool
     ) -> None:
-        self.config = config
-        self._decoder = decoder
-        self._fetcher = fetcher
-        self._detector = detector
-        self._has_orientation = has_orientation
-        self._vlm = vlm
+        self._config = config
+        self._stages = stages
+        self._limits = limits
         self._vlm_model = vlm_model
-        self._executor = executor
-        self._page_window = page_window
-        self._layout_turns = FairLimiter(layout_in_flight)
+        self._has_orientation = has_orientation
+        self._layout_turns = FairLimiter(limits.layout_in_flight)
+        self._layout_pulse = Pulse()
 
     async def parse(self, request: LayoutParsingRequest, context: RequestContext) -> dict[str, Any]:
-        """The `result` of the answer. Raises HpsError; one failed page fails its document."""
+        """The `result` of the answer. Raises HpsError; one failed page fails its document, and no other."""
         started = time.perf_counter()
-        wanted = options.resolve(request, self.config, has_orientation=self._has_orientation)
-        source = await load_source(request.file, request.fileType, self._fetcher, context)
-        async with await self._decoder.open(source.data, source.kind, context, self.config.max_pages) as document:
-            pages = [page async for page in self.pages(document, wanted, context)]
+        wanted = options.resolve(request, self._config, has_orientation=self._has_orientation)
+        file_type = sources.requested_type(request.file, request.fileType)
+        data = await self._file(request.file, context)
+        async with await self._stages.decoder.open(data, file_type, context, self._config.max_pages) as document:
+            del data
+            outputs = [output async for output in self.pages(document, wanted, context)]
             info = document.info
-        times = sum((page.times for page in pages), StageTimes())
-        with _timed() as rendering:
-            result = self._answer(pages, wanted)
-        result["dataInfo"] = info.data_info()
-        result["hps"] = self._about(len(pages), info.total_pages)
-        _log_request(context, pages, replace(times, render=times.render + rendering.seconds), started)
+        watch = Stopwatch()
+        with watch.stage("render"):
+            result = await self._run(
+                answer.layout_parsing, outputs, info, wanted.render, wanted.restructure, self._config.release
+            )
+        _log_request(context, outputs, watch.times(), time.perf_counter() - started)
         return result
 
     async def pages(
@@ -108,18 +103,32 @@ class Pipeline:
                 window.append(asyncio.create_task(self._page(document, index, wanted, context)))
 
         try:
-            for _ in range(self._page_window):
+            for _ in range(self._limits.page_window):
                 admit()
             while window:
-                # A later page that fails ends the request at once, not when its turn comes.
                 await _first_in_line(window)
-                page = await window.popleft()
+                output = window.popleft().result()
                 admit()
-                yield page
+                yield output
         finally:
-            for task in window:
-                task.cancel()
-            await asyncio.gather(*window, return_exceptions=True)
+            await _cancelled(window)
+
+    async def probe(self) -> None:
+        """Proof that the layout model answers: a page of a request just now, or a tiny one. Raises HpsError.
+
+        Decoders need none: their pool replaces what dies or hangs, within the time of a page.
+        """
+        if self._layout_pulse.is_fresh(self._limits.probe_fresh_s):
+            return
+        # Behind a full queue the tiny page may wait long; a real page that comes through says the same.
+        tiny = asyncio.create_task(self._stages.detector.detect(_PROBE_PAGE))
+        real = asyncio.create_task(self._layout_pulse.next())
+        try:
+            await asyncio.wait([tiny, real], return_when=asyncio.FIRST_COMPLETED)
+            if not real.done():
+                tiny.result()
+        finally:
+            await _cancelled([tiny, real])
 
     # --- one page ---
 
@@ -129,122 +138,86 @@ class Pipeline:
         watch = Stopwatch()
         with watch.stage("decode"):
             loaded = await document.page(index)
-        image, angle = loaded, -1
+        image, angle = loaded, None
         if wanted.orientation:
             with watch.stage("layout"):
                 image, angle = await self._upright(loaded, context, index)
         regions: tuple[Region, ...] | None = None
         if wanted.settings.use_layout_detection:
             with watch.stage("layout"):
-                async with self._layout_turns.slot(context.id, index):
-                    detections = await self._detector.detect(image)
-                height, width = image.shape[:2]
-                regions = postprocess.regions(detections, (width, height), wanted.layout)
+                regions = await self._regions(image, wanted, context, index)
         with watch.stage("crop"):
             plan = await self._run(recognition.plan, image, regions, wanted.recognition, wanted.prompt_label)
         with watch.stage("vlm"):
-            answers = await self._recognised(plan.tasks, context, index)
+            answers = await self._answers(plan.tasks, context, index)
         with watch.stage("assembly"):
-            parsed = assembly.page(plan, answers, wanted.settings, angle if wanted.orientation else None)
+            parsed = assembly.page(plan, answers, wanted, angle)
         with watch.stage("render"):
-            return await self._run(self._output, parsed, loaded, image, wanted, watch)
+            output = await self._run(self._output, parsed, loaded, image, wanted)
+        return replace(output, times=watch.times())
+
+    async def _file(self, file: str, context: RequestContext) -> bytes:
+        if sources.is_url(file):
+            return await self._stages.fetcher.fetch(file, context)
+        return await self._run(sources.decode_base64, file)
 
     async def _upright(self, image: Image, context: RequestContext, index: int) -> tuple[Image, int]:
         async with self._layout_turns.slot(context.id, index):
-            angle = await self._detector.orientation(image)
-        if angle == 0:
-            return image, 0
-        return await self._run(lambda: np.asarray(cv2.rotate(image, _TURNS[angle]), np.uint8)), angle
+            angle = await self._stages.detector.orientation(image)
+        self._layout_pulse.beat()
+        return (await self._run(_turned, image, angle) if angle else image), angle
 
-    async def _recognised(
+    async def _regions(
+        self, image: Image, wanted: ParseOptions, context: RequestContext, index: int
+    ) -> tuple[Region, ...]:
+        async with self._layout_turns.slot(context.id, index):
+            detections = await self._stages.detector.detect(image)
+        self._layout_pulse.beat()
+        height, width = image.shape[:2]
+        return postprocess.regions(detections, (width, height), wanted.layout)
+
+    async def _answers(
         self, tasks: Sequence[recognition.VlmTask], context: RequestContext, index: int
     ) -> dict[int, str]:
-        """Block index → what the VLM read. Blocks are sent as soon as each is encoded; the longest go first."""
+        """Block index → what the VLM read. Each block is sent as soon as it is encoded; the longest go first."""
 
         async def one(task: recognition.VlmTask) -> tuple[int, str]:
             body = await self._run(recognition.encoded_request, task, self._vlm_model)
-            answer = await self._vlm.complete(body, context, (index, *recognition.work_rank(task)))
-            return task.block_index, answer.text
+            read = await self._stages.vlm.complete(body, context, (index, *recognition.work_rank(task)))
+            return task.block_index, read.text
 
         return dict(await _all([one(task) for task in sorted(tasks, key=recognition.work_rank)]))
 
-    def _output(
-        self, parsed: ParsedPage, loaded: Image, image: Image, wanted: ParseOptions, watch: Stopwatch
-    ) -> PageOutput:
-        limit = self.config.max_output_size
-        pictures = output = shown = None
+    def _output(self, parsed: ParsedPage, loaded: Image, image: Image, wanted: ParseOptions) -> PageOutput:
+        """Encodes what the answer needs of the page's pixels, and lets go of them."""
+        limit = self._config.max_output_size
+        bare = replace(parsed, pictures=dict.fromkeys(parsed.pictures, _NO_PIXELS))
+        pictures: dict[str, str] | None = None
         if wanted.render.markdown_images:
             pictures = {path: output_images.encode(picture, limit) for path, picture in parsed.pictures.items()}
-        if wanted.render.visualize:
-            shown = output_images.encode(loaded, limit)
-            output = {}
-            if parsed.regions is not None:
-                output["layout_det_res"] = output_images.encode(
-                    output_images.layout_overlay(image, parsed.regions, limit), limit
-                )
-            if wanted.orientation:
-                output["preprocessed_img"] = output_images.encode(image, limit)
-        bare = replace(parsed, pictures=dict.fromkeys(parsed.pictures, _NO_PIXELS))
-        return PageOutput(bare, pictures, output, shown, watch.times())
+        if not wanted.render.visualize:
+            return PageOutput(bare, pictures)
+        shown: dict[str, str] = {}
+        if parsed.regions is not None:
+            overlay = output_images.layout_overlay(image, parsed.regions, limit)
+            shown["layout_det_res"] = output_images.encode(overlay, limit)
+        if wanted.settings.use_doc_preprocessor:
+            shown["preprocessed_img"] = output_images.encode(image, limit)
+        return PageOutput(bare, pictures, shown, output_images.encode(loaded, limit))
 
-    # --- the answer ---
-
-    def _answer(self, pages: Sequence[PageOutput], wanted: ParseOptions) -> dict[str, Any]:
-        parsed = [page.parsed for page in pages]
-        if wanted.restructure is not None:
-            parsed = restructure.pages(
-                parsed,
-                merge_tables=wanted.restructure.merge_tables,
-                relevel_titles=wanted.restructure.relevel_titles,
-            )
-        return {
-            "layoutParsingResults": [
-                without_nulls(
-                    {
-                        "prunedResult": pruned_result.to_dict(page),
-                        "markdown": rendered_markdown(page, output.pictures, wanted.render),
-                        "outputImages": output.output_images,
-                        "inputImage": output.input_image,
-                    }
-                )
-                for page, output in zip(parsed, pages, strict=True)
-            ]
-        }
-
-    def _about(self, processed: int, total: int) -> dict[str, Any]:
-        return about(self.config.release) | {"totalPages": total, "processedPages": processed}
-
-    def _run(self, function: Callable[..., T], *arguments: Any) -> asyncio.Future[T]:
-        return asyncio.get_running_loop().run_in_executor(self._executor, function, *arguments)
-
-    async def probe(self) -> None:
-        """Decoder and layout model answer. Raises HpsError."""
+    def _run(self, function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
+        return asyncio.get_running_loop().run_in_executor(self._stages.executor, function, *arguments)
 
 
-_NO_PIXELS: Image = np.zeros((0, 0, 3), np.uint8)
+def _turned(image: Image, angle: int) -> Image:
+    return np.asarray(cv2.rotate(image, _TURNS[angle]), np.uint8)
 
 
-def about(release: str) -> dict[str, Any]:
-    """What every answer carries under `hps`."""
-    return {"release": release, "version": VERSION}
-
-
-def rendered_markdown(page: ParsedPage, pictures: dict[str, str] | None, wanted: options.RenderOptions) -> dict[str, Any]:
-    rendered = markdown.render(page, pretty=wanted.pretty, show_formula_number=wanted.show_formula_number)
-    return without_nulls({"text": rendered.text, "images": pictures})
-
-
-class _timed:
-    """`with _timed() as t: ...; t.seconds`"""
-
-    seconds = 0.0
-
-    def __enter__(self) -> "_timed":
-        self._started = time.perf_counter()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self.seconds = time.perf_counter() - self._started
+def _log_request(context: RequestContext, outputs: Sequence[PageOutput], rendering: StageTimes, total_s: float) -> None:
+    times = sum((output.times for output in outputs), rendering)
+    blocks = sum(len(output.parsed.blocks) for output in outputs)
+    stages = " ".join(f"{name}={value}" for name, value in times.milliseconds().items())
+    log.info("request=%s pages=%d blocks=%d total_ms=%d %s", context.id, len(outputs), blocks, total_s * 1000, stages)
 
 
 async def _all(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
@@ -253,12 +226,17 @@ async def _all(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
     try:
         return await asyncio.gather(*tasks)
     finally:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
+        await _cancelled(tasks)
 
 
-async def _first_in_line(window: deque[asyncio.Task[PageOutput]]) -> None:
+async def _cancelled(tasks: Sequence["asyncio.Task[Any]"] | deque["asyncio.Task[Any]"]) -> None:
+    """Cancels what still runs and waits until it has let go of its turns and connections."""
+    for task in tasks:
+        task.cancel()
+    await asyncio.gather(*tasks, return_exceptions=True)
+
+
+async def _first_in_line(window: deque["asyncio.Task[PageOutput]"]) -> None:
     """Returns when the first task is done; raises as soon as any has failed."""
     while not window[0].done():
         done, _ = await asyncio.wait([t for t in window if not t.done()], return_when=asyncio.FIRST_COMPLETED)

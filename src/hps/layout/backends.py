@@ -12,6 +12,14 @@ from hps.layout.fixed import load_fixed
 INPUT_SIDES = {"onnx": 1600, "fixed": FIXED_SIDE}
 
 
+WITH_ORIENTATION = frozenset({"onnx"})
+
+
+def has_orientation(name: str) -> bool:
+    """Whether the backend classifies orientation, without loading it."""
+    return name in WITH_ORIENTATION
+
+
 def input_side(name: str) -> int:
     """Long side in pixels of the images that the backend wants. Raises ValueError for an unknown name."""
     if name not in INPUT_SIDES:

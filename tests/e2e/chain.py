@@ -1,0 +1,194 @@
+"""The chain as real processes on loopback, with the parts that a test chooses: gateway → Triton → VLM server or stub.
+
+Used by the end-to-end tests and by benchmarks. Every wait is for a condition with a deadline, and every process that was
+started is stopped by pid; a part that does not come up fails with the end of its log.
+"""
+
+import contextlib
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import httpx
+import psutil
+
+from hps.embedded.supervisor import LOOPBACK, free_port
+
+ROOT = Path(__file__).parents[2]
+START_TIMEOUT_S = 90.0
+STOP_TIMEOUT_S = 30.0
+STUB = "triton_python_backend_stub"
+# One text block over most of the page: class, score, x1, y1, x2, y2 (fractions of the page), reading order.
+ONE_BLOCK = [[22, 0.9, 0.05, 0.05, 0.95, 0.95, 0]]
+
+
+def wait_for(condition: Callable[[], bool], what: str, timeout_s: float = 30.0, poll_s: float = 0.05) -> float:
+    """Seconds until `condition` held; fails naming `what` when it does not within `timeout_s`."""
+    started = time.monotonic()
+    while not condition():
+        if time.monotonic() - started > timeout_s:
+            raise AssertionError(f"waited {timeout_s:.0f} s in vain for: {what}")
+        time.sleep(poll_s)
+    return time.monotonic() - started
+
+
+def status_of(url: str, timeout_s: float = 10.0) -> int | None:
+    """HTTP status of a GET; None when nobody answers."""
+    try:
+        return httpx.get(url, timeout=timeout_s, trust_env=False).status_code
+    except httpx.HTTPError:
+        return None
+
+
+@dataclass
+class Process:
+    """One part of the chain."""
+
+    name: str
+    command: Sequence[str]
+    environ: Mapping[str, str]
+    log_file: Path
+    popen: subprocess.Popen[bytes] = field(init=False)
+
+    def start(self) -> None:
+        with self.log_file.open("ab") as output:
+            self.popen = subprocess.Popen(
+                self.command, cwd=ROOT, env=dict(self.environ), stdout=output, stderr=output, start_new_session=True
+            )
+
+    @property
+    def pid(self) -> int:
+        return self.popen.pid
+
+    def tree(self) -> list[psutil.Process]:
+        try:
+            parent = psutil.Process(self.pid)
+            return [parent, *parent.children(recursive=True)]
+        except psutil.NoSuchProcess:
+            return []
+
+    def stop(self, number: int = signal.SIGTERM) -> int:
+        if self.popen.poll() is None:
+            self.popen.send_signal(number)
+        try:
+            return self.popen.wait(STOP_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            for process in reversed(self.tree()):
+                with contextlib.suppress(psutil.NoSuchProcess):
+                    process.kill()
+            self.popen.wait()
+            raise AssertionError(f"{self.name} did not stop; end of its log:\n{self.log_tail()}") from None
+
+    def log_tail(self, lines: int = 30) -> str:
+        return "\n".join(self.log_file.read_text(errors="replace").splitlines()[-lines:])
+
+
+@dataclass
+class Chain:
+    """url: the gateway; triton_http, vlm_url: the parts behind it."""
+
+    url: str
+    triton_http: str
+    triton_grpc: str
+    vlm_url: str
+    parts: dict[str, Process]
+
+    def rss_bytes(self) -> int:
+        """Memory of all processes but the VLM server's, shared pages counted once a process (PSS)."""
+        total = 0
+        for name, part in self.parts.items():
+            for process in part.tree() if name != "vlm" else ():
+                with contextlib.suppress(psutil.NoSuchProcess, psutil.AccessDenied):
+                    total += process.memory_full_info().pss
+        return total
+
+    def stubs(self) -> dict[str, int]:
+        """Triton model → pid of its (first) model process."""
+        found: dict[str, int] = {}
+        for process in self.parts["triton"].tree():
+            with contextlib.suppress(psutil.NoSuchProcess):
+                if process.name() == STUB[:15] or process.name() == STUB:
+                    model = next(a for a in process.cmdline() if "/1/model.py" in a).split("/")[-3]
+                    found.setdefault(model, process.pid)
+        return found
+
+    def ready(self) -> bool:
+        return status_of(f"{self.url}/health/ready") == 200
+
+
+def stub_vlm(*arguments: str) -> list[str]:
+    """Command of the VLM stand-in; its port and model name are added by `running`."""
+    return [sys.executable, "-m", "tests.fakes.vlm", *arguments]
+
+
+@contextlib.contextmanager
+def running(
+    folder: Path, *, vlm: Sequence[str], environ: Mapping[str, str], parts: str = "vlm triton gateway"
+) -> Iterator[Chain]:
+    """Starts the parts in order of health and stops them in reverse order.
+
+    vlm: command of the VLM server without `--port` and `--model-name`. environ: settings (HPS_…) of Triton and gateway.
+    """
+    model = "PaddleOCR-VL-1.6-0.9B"
+    vlm_port, gateway_port = free_port(), free_port()
+    http_port, grpc_port, metrics_port = free_port(), free_port(), free_port()
+    settings = {
+        "HPS_HOST": LOOPBACK,
+        "HPS_PORT": str(gateway_port),
+        "HPS_TRITON_HOST": LOOPBACK,
+        "HPS_TRITON_HTTP_PORT": str(http_port),
+        "HPS_TRITON_GRPC_PORT": str(grpc_port),
+        "HPS_TRITON_METRICS_PORT": str(metrics_port),
+        "HPS_TRITON_URL": f"{LOOPBACK}:{grpc_port}",
+        "HPS_VLM_URL": f"http://{LOOPBACK}:{vlm_port}",
+        "HPS_VLM_MODEL_NAME": model,
+        "HPS_DRAIN_TIMEOUT": "4",
+    }
+    base = {name: value for name, value in os.environ.items() if not name.startswith("HPS_")}
+    full = base | settings | dict(environ) | {"PYTHONUNBUFFERED": "1"}
+    commands = {
+        "vlm": [*vlm, "--port", str(vlm_port), "--model-name", model],
+        "triton": [sys.executable, "-m", "hps", "triton"],
+        "gateway": [sys.executable, "-m", "gateway"],
+    }
+    chain = Chain(
+        url=f"http://{LOOPBACK}:{gateway_port}",
+        triton_http=f"http://{LOOPBACK}:{http_port}",
+        triton_grpc=f"{LOOPBACK}:{grpc_port}",
+        vlm_url=f"http://{LOOPBACK}:{vlm_port}",
+        parts={},
+    )
+    health = {
+        "vlm": f"{chain.vlm_url}/health",
+        "triton": f"{chain.triton_http}/v2/health/ready",
+        "gateway": f"{chain.url}/health/ready" if parts == "vlm triton gateway" else f"{chain.url}/health",
+    }
+    try:
+        for name in parts.split():
+            part = Process(name, commands[name], full, folder / f"{name}.log")
+            part.start()
+            chain.parts[name] = part
+        for name, part in chain.parts.items():
+            _wait_healthy(part, health[name])
+        yield chain
+    finally:
+        with contextlib.ExitStack() as stack:  # every part is stopped, also when one refuses
+            for part in chain.parts.values():
+                stack.callback(part.stop)
+
+
+def _wait_healthy(part: Process, url: str) -> None:
+    def healthy() -> bool:
+        if part.popen.poll() is not None:
+            raise AssertionError(f"{part.name} ended with code {part.popen.returncode}:\n{part.log_tail()}")
+        return status_of(url) == 200
+
+    try:
+        wait_for(healthy, f"{part.name} to be healthy", START_TIMEOUT_S)
+    except AssertionError as error:
+        raise AssertionError(f"{error}\n{part.log_tail()}") from None
