@@ -1,0 +1,171 @@
+"""The pool's end of one worker process. Blocking: called from threads, one job at a time."""
+
+import contextlib
+import fcntl
+import json
+import mmap
+import os
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from hps.document import Image
+from hps.errors import BackendError, InvalidInput
+from hps.inputs import channel
+from hps.inputs.limits import DecodeLimits
+from hps.inputs.sources import FileType
+
+_EXIT_TIMEOUT_S: Final = 5.0
+
+
+class WorkerLost(Exception):
+    """The process is gone. was_ready: it had come up before, so that its job may be what killed it."""
+
+    def __init__(self, was_ready: bool) -> None:
+        super().__init__("decoder process lost")
+        self.was_ready = was_ready
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """op: "open" or "page". file: descriptor of the document's memory file, owned by whoever made the job."""
+
+    op: str
+    document: str
+    file: int
+    file_type: FileType
+    max_pages: int | None
+    index: int
+
+
+def default_python() -> str:
+    """The interpreter to run workers with. Inside an embedding program (Triton's Python stub) `sys.executable` names
+    that program or nothing; then the interpreter of the same prefix, then the first python3 of PATH."""
+    candidates = (sys.executable, str(Path(sys.prefix, "bin", "python3")), shutil.which("python3") or "")
+    for candidate in candidates:
+        if Path(candidate).name.startswith("python") and os.access(candidate, os.X_OK):
+            return candidate
+    raise BackendError("no Python interpreter for the decoder processes")
+
+
+class DecoderProcess:
+    """Spawned, never forked: the parent has threads, and a child must not inherit its sockets and secrets."""
+
+    def __init__(self, python: str, limits: DecodeLimits) -> None:
+        self.documents: set[str] = set()  # what it may hold open
+        self.is_lost = False
+        self.is_ready = False
+        self.connection, theirs = socket.socketpair()
+        with theirs:
+            module = [python, "-W", "ignore", "-m", "hps.inputs.worker"]
+            self._process = subprocess.Popen(
+                [*module, str(theirs.fileno()), json.dumps(asdict(limits))],
+                pass_fds=[theirs.fileno()],
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                env=_environment(),
+            )
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    def wait_until_ready(self, timeout_s: float) -> None:
+        """Raises WorkerLost if it ended instead (its stderr says why), TimeoutError."""
+        if self.is_ready:
+            return
+        try:
+            channel.receive(self.connection, timeout_s)
+        except EOFError as error:
+            raise WorkerLost(was_ready=False) from error
+        self.is_ready = True
+
+    def run(self, job: Job, timeout_s: float) -> tuple[dict[str, Any], int | None]:
+        """The reply's header and file, which the caller owns. Raises InvalidInput or BackendError as the reply says;
+        WorkerLost or TimeoutError, after which the process has been killed."""
+        deadline = time.monotonic() + timeout_s
+        self.documents.add(job.document)
+        try:
+            self.wait_until_ready(timeout_s)
+            channel.send(self.connection, _request(job, timeout_s), job.file)
+            reply, file = channel.receive(self.connection, deadline - time.monotonic())
+        except (WorkerLost, TimeoutError):
+            self.kill()
+            raise
+        except (EOFError, OSError) as error:
+            self.kill()
+            raise WorkerLost(was_ready=True) from error
+        if "invalid" in reply:
+            self.documents.discard(job.document)
+            raise InvalidInput(reply["invalid"])
+        if "failed" in reply:
+            self.documents.discard(job.document)
+            raise BackendError from RuntimeError(reply["failed"])
+        return reply, file
+
+    def forget(self, document: str) -> None:
+        """For an idle process. If it is gone, so are its documents, and the next job finds out."""
+        self.documents.discard(document)
+        with contextlib.suppress(OSError):
+            channel.send(self.connection, {"op": "forget", "documents": [document]})
+
+    def interrupt(self) -> None:
+        """From any thread: ends the running job, whose thread then finds the process lost."""
+        self._process.kill()
+
+    def kill(self) -> None:
+        """At once and for good; reaps it."""
+        self.is_lost = True
+        self._process.kill()
+        self._process.wait()
+        self.connection.close()
+
+    def close(self) -> None:
+        """Lets it end by itself, then makes it."""
+        self.connection.close()
+        try:
+            self._process.wait(_EXIT_TIMEOUT_S)
+        except subprocess.TimeoutExpired:
+            self.kill()
+
+
+def bitmap(reply: dict[str, Any], file: int | None, size: tuple[int, int]) -> Image:
+    """The page as an array over the memory file itself, which is freed with it. Consumes `file`."""
+    width, height = size
+    length = width * height * 3
+    if file is None:
+        raise BackendError("a decoder answered without a page")
+    try:
+        # A file that could shrink would let a captured decoder crash us with SIGBUS.
+        is_sealed = fcntl.fcntl(file, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
+        if (reply["width"], reply["height"]) != size or os.fstat(file).st_size != length or not is_sealed:
+            raise BackendError("a decoder answered with something else than the page")
+        # Shared, for the worker has let go of it: a private writable mapping would copy every page on populate.
+        pixels = mmap.mmap(file, length, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+    finally:
+        os.close(file)
+    return np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
+
+
+def _request(job: Job, timeout_s: float) -> dict[str, Any]:
+    return {
+        "op": job.op,
+        "document": job.document,
+        "file_type": job.file_type,
+        "max_pages": job.max_pages,
+        "index": job.index,
+        "timeout_s": timeout_s,
+    }
+
+
+def _environment() -> dict[str, str]:
+    """No more than a worker needs. It finds what we find, and holds no key that a hostile document could read."""
+    kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "PATH") if name in os.environ}
+    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "LC_ALL": "C.UTF-8"}

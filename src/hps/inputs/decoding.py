@@ -1,0 +1,75 @@
+"""A document in an anonymous memory file to page bitmaps in others. Runs inside worker processes only."""
+
+import fcntl
+import mmap
+import os
+from typing import Final, Protocol
+
+from hps.errors import InvalidInput
+from hps.inputs.limits import DecodeLimits
+from hps.inputs.pdf import OpenedPdf
+from hps.inputs.raster import open_image
+from hps.inputs.sources import FileType, decodable_kind
+
+_NOTHING_SHRINKS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
+
+
+class Opened(Protocol):
+    """A document of which the headers are read. kind: "image", "pdf" or "tiff". total_pages: of the whole document.
+    sizes: (width, height) in pixels of the pages that may be rendered, after EXIF orientation and at render scale."""
+
+    @property
+    def kind(self) -> str: ...
+    @property
+    def total_pages(self) -> int: ...
+    @property
+    def sizes(self) -> tuple[tuple[int, int], ...]: ...
+
+    def render(self, index: int, canvas: mmap.mmap) -> None: ...
+    def close(self) -> None: ...
+
+
+class OpenedFile:
+    """An Opened over a memory file, and what keeps that file alive. Closes `file` with itself."""
+
+    def __init__(self, file: int, file_type: FileType, limits: DecodeLimits, max_pages: int | None) -> None:
+        self._file = file
+        try:
+            self._opened = _open(file, file_type, limits, max_pages)
+        except BaseException:
+            os.close(file)
+            raise
+        self.kind, self.total_pages, self.sizes = self._opened.kind, self._opened.total_pages, self._opened.sizes
+
+    def render(self, index: int) -> int:
+        """The bitmap of page `index` as a new memory file: height * width * 3 bytes, BGR, rows from the top. It can
+        no longer change its size, so that whoever maps it is safe from this process. The caller closes it."""
+        width, height = self.sizes[index]
+        bitmap = os.memfd_create("page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        try:
+            os.ftruncate(bitmap, width * height * 3)
+            fcntl.fcntl(bitmap, fcntl.F_ADD_SEALS, _NOTHING_SHRINKS)
+            # Populated at once: a page fault for each 4 KiB costs more than the decoding of a small page.
+            canvas = mmap.mmap(bitmap, width * height * 3, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
+            self._opened.render(index, canvas)
+        except BaseException:
+            os.close(bitmap)
+            raise
+        return bitmap
+
+    def close(self) -> None:
+        self._opened.close()
+        os.close(self._file)
+
+
+def _open(file: int, file_type: FileType, limits: DecodeLimits, max_pages: int | None) -> Opened:
+    size = os.fstat(file).st_size
+    if not size:
+        raise InvalidInput("The file is empty")
+    # Private and never written to: pdfium's wrapper wants a buffer that it could write, and the file is sealed.
+    data = mmap.mmap(file, size, flags=mmap.MAP_PRIVATE)
+    kind = decodable_kind(memoryview(data), file_type)
+    if kind == "PDF":
+        return OpenedPdf(data, limits, max_pages)
+    # By name, for a position of its own: the descriptor's is shared with every process that holds it.
+    return open_image(f"/proc/self/fd/{file}", kind, limits, max_pages)

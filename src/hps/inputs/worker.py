@@ -1,0 +1,127 @@
+"""A decoder process: `python -m hps.inputs.worker FD LIMITS`, one end of a socket pair and DecodeLimits as JSON.
+
+Requests, each with the document's memory file:
+    {"op": "open" | "page", "document": id, "file_type", "max_pages", "index", "timeout_s"}  and without file or reply
+    {"op": "forget", "documents": [id, ...]}
+Replies:
+    {"kind", "total_pages", "sizes"} | {"width", "height"} with the bitmap's file | {"invalid": message} for the
+    client | {"failed": traceback} for the operator
+
+Any worker can render any page of any document: it opens what it does not hold. It ends when its socket closes, and by
+the kernel's timer when a job outlives it: a decoder may hang when nobody is left to kill it.
+"""
+
+import ctypes
+import gc
+import json
+import os
+import resource
+import signal
+import socket
+import sys
+import traceback
+from collections import OrderedDict
+from typing import Any, Final
+
+from hps.errors import InvalidInput
+from hps.inputs import channel
+from hps.inputs.decoding import OpenedFile
+from hps.inputs.limits import DecodeLimits
+
+_MAX_OPEN_DOCUMENTS: Final = 4
+_TIMER_MARGIN_S: Final = 5.0  # the pool's own time limit comes first, and says so
+
+
+class DocumentCache:
+    """The documents that this process holds open, most recently used last."""
+
+    def __init__(self, limits: DecodeLimits) -> None:
+        self._limits = limits
+        self._opened: OrderedDict[str, OpenedFile] = OrderedDict()
+
+    def get(self, request: dict[str, Any], file: int) -> OpenedFile:
+        """Takes ownership of `file`."""
+        name = request["document"]
+        if name in self._opened:
+            os.close(file)
+            self._opened.move_to_end(name)
+            return self._opened[name]
+        opened = OpenedFile(file, request["file_type"], self._limits, request["max_pages"])
+        self._opened[name] = opened
+        if len(self._opened) > _MAX_OPEN_DOCUMENTS:
+            self._opened.popitem(last=False)[1].close()
+        return opened
+
+    def forget(self, names: list[str]) -> None:
+        held = [self._opened.pop(name) for name in names if name in self._opened]
+        for opened in held:
+            opened.close()
+
+
+def serve(connection: socket.socket, limits: DecodeLimits) -> None:
+    """Answers until the other side is gone."""
+    cache = DocumentCache(limits)
+    while True:
+        try:
+            request, file = channel.receive(connection)
+        except EOFError:
+            return
+        if file is None:
+            cache.forget(request["documents"])
+            _give_memory_back()
+            continue
+        signal.setitimer(signal.ITIMER_REAL, request["timeout_s"] + _TIMER_MARGIN_S)
+        reply, bitmap = _answer(cache, request, file)
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        try:
+            channel.send(connection, reply, bitmap)
+        except OSError:
+            return
+        finally:
+            if bitmap is not None:
+                os.close(bitmap)
+
+
+def _answer(cache: DocumentCache, request: dict[str, Any], file: int) -> tuple[dict[str, Any], int | None]:
+    """The border of a job: whatever it raises is told, and the process goes on with the next one."""
+    try:
+        opened = cache.get(request, file)
+        if request["op"] == "open":
+            return {"kind": opened.kind, "total_pages": opened.total_pages, "sizes": opened.sizes}, None
+        width, height = opened.sizes[request["index"]]
+        return {"width": width, "height": height}, opened.render(request["index"])
+    except InvalidInput as error:
+        cache.forget([request["document"]])
+        return {"invalid": error.message}, None
+    except (MemoryError, OverflowError):
+        cache.forget([request["document"]])
+        return {"invalid": "The file needs too much memory to be decoded"}, None
+    except Exception:
+        cache.forget([request["document"]])
+        return {"failed": traceback.format_exc(limit=-8)}, None
+
+
+def _give_memory_back() -> None:
+    """What the C library keeps of freed documents goes back to the system."""
+    gc.collect()
+    ctypes.CDLL(None).malloc_trim(0)
+
+
+def _restrain(limits: DecodeLimits) -> None:
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C reaches the whole group; the pool decides when to end.
+    resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
+    resource.setrlimit(resource.RLIMIT_AS, (limits.memory_bytes, limits.memory_bytes))
+
+
+def main(arguments: list[str]) -> None:
+    connection = socket.socket(fileno=int(arguments[0]))
+    limits = DecodeLimits(**json.loads(arguments[1]))
+    _restrain(limits)
+    channel.send(connection, {"ready": os.getpid()})
+    # From here on stderr carries only what C libraries say of clients' files.
+    os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 2)
+    serve(connection, limits)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
