@@ -1,0 +1,94 @@
+"""Where tritonserver is, and what it needs around it: backend directory, environment."""
+
+import importlib.util
+import os
+import shutil
+import sys
+import sysconfig
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import hps
+from hps.settings import PREFIX, Settings, environment
+
+IMAGE_PREFIX = Path("/opt/tritonserver")
+PYTHON_BACKEND = ("libtriton_python.so", "triton_python_backend_utils.py")
+STUB = "triton_python_backend_stub"
+
+
+class TritonNotFound(Exception):
+    """No tritonserver on this machine; the message says what to install."""
+
+
+@dataclass(frozen=True, slots=True)
+class TritonBinary:
+    """An installed server. libraries: directories that its dynamic linker needs."""
+
+    server: Path
+    backends: Path
+    libraries: tuple[Path, ...] = field(default=())
+
+
+def find(state: Path) -> TritonBinary:
+    """The server in PATH, else that of NVIDIA's image, else that of the wheel nvidia-pytriton.
+
+    `state` receives a backend directory of links where the installed one cannot be used as it is. Raises
+    TritonNotFound.
+    """
+    on_path = shutil.which("tritonserver")
+    for server in (Path(on_path) if on_path else None, IMAGE_PREFIX / "bin" / "tritonserver"):
+        if server is not None and server.exists():
+            return TritonBinary(server, server.resolve().parents[1] / "backends")
+    spec = importlib.util.find_spec("pytriton")
+    if spec is None or not spec.submodule_search_locations:
+        raise TritonNotFound(
+            "tritonserver was found neither in PATH nor in /opt/tritonserver, and the wheel nvidia-pytriton, "
+            "which brings one, is not installed"
+        )
+    return _of_wheel(Path(spec.submodule_search_locations[0]), state)
+
+
+def _of_wheel(package: Path, state: Path) -> TritonBinary:
+    root = package / "tritonserver"
+    version = f"{sys.version_info.major}.{sys.version_info.minor}"
+    stub = root / "python_backend_stubs" / version / STUB
+    if not stub.exists():
+        raise TritonNotFound(f"the wheel nvidia-pytriton has no Python {version} stub")
+    # The backend starts the stub that lies beside it, and the wheel keeps one for each Python version elsewhere.
+    backend = state / "backends" / "python"
+    shutil.rmtree(backend, ignore_errors=True)
+    backend.mkdir(parents=True)
+    for target in (*(root / "backends" / "python" / name for name in PYTHON_BACKEND), stub):
+        (backend / target.name).symlink_to(target)
+    return TritonBinary(
+        root / "bin" / "tritonserver",
+        backend.parent,
+        (
+            Path(sysconfig.get_config_var("LIBDIR")),
+            Path(sys.base_prefix) / "lib",
+            package.parent / "nvidia_pytriton.libs",
+        ),
+    )
+
+
+def server_environment(binary: TritonBinary, settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
+    """The environment of tritonserver and, through it, of the model processes: `base` made to fit.
+
+    Model processes see exactly these settings, take their packages from this interpreter's environment (they start
+    the first `python3` in PATH), and none from a PYTHONPATH that happened to be set.
+    """
+    env = {name: value for name, value in base.items() if not name.startswith(PREFIX)}
+    env.update(environment(settings))
+    env["PATH"] = os.pathsep.join([str(Path(sys.prefix) / "bin"), base.get("PATH", os.defpath)])
+    libraries = [str(path) for path in binary.libraries]
+    if inherited := base.get("LD_LIBRARY_PATH"):
+        libraries.append(inherited)
+    if libraries:
+        env["LD_LIBRARY_PATH"] = os.pathsep.join(libraries)
+    env.pop("PYTHONPATH", None)
+    env.pop("PYTHONHOME", None)
+    source = Path(hps.__file__).resolve().parents[1]
+    if source != Path(sysconfig.get_path("purelib")).resolve():  # not installed: run from a checkout
+        env["PYTHONPATH"] = str(source)
+    return env
