@@ -5,7 +5,7 @@ import math
 import time
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager, suppress
 
 from hps.errors import Overloaded
 
@@ -44,11 +44,11 @@ class Admission:
         """A place in line. Raises Overloaded when all are taken."""
         if self.places >= self.limit + self.max_waiting:
             raise Overloaded(retry_after_s=self.retry_after_s())
-        self.places += 1
+        place = Place(self)
         try:
-            yield Place(self)
+            yield place
         finally:
-            self.places -= 1
+            place.leave()
 
     def retry_after_s(self) -> int:
         """Seconds until the line as it is now will have been worked off, at the speed of the last requests."""
@@ -56,17 +56,6 @@ class Admission:
             return RETRY_UNKNOWN_S
         # While anyone waits all slots are busy, so requests finish at limit / mean a second.
         return min(RETRY_MAX_S, max(RETRY_MIN_S, math.ceil(self.waiting * self._mean_s / self.limit)))
-
-    @asynccontextmanager
-    async def _slot(self) -> AsyncIterator[None]:
-        await self._take()
-        started = self._clock()
-        try:
-            yield
-        finally:
-            took = self._clock() - started
-            self._mean_s = took if self._mean_s is None else self._mean_s + NEWEST_WEIGHT * (took - self._mean_s)
-            self._give_back()
 
     async def _take(self) -> None:
         if self.in_work < self.limit:  # then nobody waits: a slot that comes free goes straight to the first in line
@@ -84,6 +73,10 @@ class Admission:
                 self._give_back()
             raise
 
+    def _finished(self, took_s: float) -> None:
+        self._mean_s = took_s if self._mean_s is None else self._mean_s + NEWEST_WEIGHT * (took_s - self._mean_s)
+        self._give_back()
+
     def _give_back(self) -> None:
         while self._line:
             turn = self._line.popleft()
@@ -98,7 +91,22 @@ class Place:
 
     def __init__(self, admission: Admission) -> None:
         self._admission = admission
+        self._is_held = True
+        admission.places += 1
 
-    def slot(self) -> AbstractAsyncContextManager[None]:
-        """Waits for a slot and holds it. The caller's deadline bounds the wait."""
-        return self._admission._slot()
+    @asynccontextmanager
+    async def slot(self) -> AsyncIterator[None]:
+        """Waits for a slot and holds it; the place goes with it. The caller's deadline bounds the wait."""
+        admission = self._admission
+        await admission._take()
+        started = admission._clock()
+        try:
+            yield
+        finally:
+            admission._finished(admission._clock() - started)
+            self.leave()
+
+    def leave(self) -> None:
+        if self._is_held:
+            self._is_held = False
+            self._admission.places -= 1

@@ -1,0 +1,184 @@
+"""A server with the part of vLLM's interface that the kit uses, answering as the test says.
+
+    python -m tests.fakes.vlm --port 8118 --delay 0.05 --model PaddleOCR-VL-1.6-0.9B --text "Hello"
+
+A plain ASGI application: hundreds of waiting requests cost next to nothing. Its state over HTTP is at GET /counters.
+"""
+
+import argparse
+import asyncio
+import json
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import asdict, dataclass, field
+from types import TracebackType
+from typing import Any, Self
+
+import uvicorn
+
+from tests.fakes.server import Server
+
+CHAT = "/v1/chat/completions"
+
+
+@dataclass
+class Counters:
+    """Chat requests: begun, answered, left by their client before the answer; now in work, and at most at once."""
+
+    started: int = 0
+    finished: int = 0
+    disconnected: int = 0
+    in_flight: int = 0
+    peak: int = 0
+
+
+@dataclass(eq=False)
+class FakeVlm:
+    """`async with FakeVlm() as vlm:` serves at `vlm.url`. Change any field while it runs.
+
+    `answer`, if given, makes the text of a request's parsed JSON; otherwise bodies are not even parsed and the text is
+    `text`. `status` other than 200 fails every chat request; `gate` holds them until it is set.
+    """
+
+    text: str = "text"
+    delay_s: float = 0.0
+    model: str = "PaddleOCR-VL-1.6-0.9B"
+    answer: Callable[[dict[str, Any]], str] | None = None
+    status: int = 200
+    finish_reason: str = "stop"
+    health_status: int = 200
+    health_delay_s: float = 0.0
+    gate: asyncio.Event | None = None
+    host: str = "127.0.0.1"
+    port: int = 0
+    counters: Counters = field(default_factory=Counters)
+
+    @property
+    def url(self) -> str:
+        return f"http://{self.host}:{self.port}"
+
+    async def __aenter__(self) -> Self:
+        listener = socket.create_server((self.host, self.port), backlog=2048)
+        self.port = listener.getsockname()[1]
+        self._changed = asyncio.Condition()
+        self._server = Server(self, listener)
+        await self._server.__aenter__()
+        return self
+
+    async def __aexit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        await self._server.__aexit__(kind, error, trace)
+
+    async def until(self, condition: Callable[[Counters], bool], timeout_s: float = 10) -> None:
+        """Waits for a state of the counters. Raises TimeoutError."""
+        async with asyncio.timeout(timeout_s), self._changed:
+            await self._changed.wait_for(lambda: condition(self.counters))
+
+    async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
+        if scope["type"] != "http":
+            return
+        route = (scope["method"], scope["path"])
+        if route == ("POST", CHAT):
+            await self._chat(receive, send)
+        elif route == ("GET", "/health"):
+            await asyncio.sleep(self.health_delay_s)
+            await _reply(send, self.health_status, b"")
+        elif route == ("GET", "/v1/models"):
+            listed = {"object": "list", "data": [{"id": self.model, "object": "model", "owned_by": "fake"}]}
+            await _reply(send, 200, json.dumps(listed).encode())
+        elif route == ("GET", "/counters"):
+            await _reply(send, 200, json.dumps(asdict(self.counters)).encode())
+        else:
+            await _reply(send, 404, b'{"error":{"message":"Not Found","code":404}}')
+
+    async def _chat(self, receive: Any, send: Any) -> None:
+        counters = self.counters
+        counters.started += 1
+        counters.in_flight += 1
+        counters.peak = max(counters.peak, counters.in_flight)
+        await self._notify()
+        try:
+            body = await _body(receive)
+            stayed = body is not None and await self._work(receive)
+            if body is not None and stayed:
+                status, reply = self._completion(body)
+                await _reply(send, status, reply)
+                counters.finished += 1
+            else:
+                counters.disconnected += 1
+        finally:
+            counters.in_flight -= 1
+            await self._notify()
+
+    async def _work(self, receive: Any) -> bool:
+        """Waits as told; False as soon as the client has left."""
+        left = asyncio.ensure_future(receive())
+        work = asyncio.ensure_future(self._wait())
+        await asyncio.wait({left, work}, return_when=asyncio.FIRST_COMPLETED)
+        stayed = not left.done()
+        left.cancel()
+        work.cancel()
+        await asyncio.wait({left, work})
+        return stayed
+
+    async def _wait(self) -> None:
+        if self.gate is not None:
+            await self.gate.wait()
+        await asyncio.sleep(self.delay_s)
+
+    def _completion(self, body: bytes) -> tuple[int, bytes]:
+        if self.status != 200:
+            return self.status, json.dumps({"error": {"message": "as the test asked", "code": self.status}}).encode()
+        text = self.text if self.answer is None else self.answer(json.loads(body))
+        choice = {
+            "index": 0,
+            "message": {"role": "assistant", "content": text},
+            "finish_reason": self.finish_reason,
+        }
+        usage = {"prompt_tokens": 1, "completion_tokens": len(text), "total_tokens": 1 + len(text)}
+        completion = {"id": "chatcmpl-fake", "object": "chat.completion", "created": 0, "model": self.model}
+        return 200, json.dumps(completion | {"choices": [choice], "usage": usage}).encode()
+
+    async def _notify(self) -> None:
+        async with self._changed:
+            self._changed.notify_all()
+
+
+async def _body(receive: Any) -> bytes | None:
+    """The request's body; None if the client left."""
+    chunks = []
+    while True:
+        message = await receive()
+        if message["type"] == "http.disconnect":
+            return None
+        chunks.append(message.get("body", b""))
+        if not message.get("more_body", False):
+            return b"".join(chunks)
+
+
+async def _reply(send: Any, status: int, body: bytes) -> None:
+    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
+    await send({"type": "http.response.start", "status": status, "headers": headers})
+    await send({"type": "http.response.body", "body": body})
+
+
+async def _main() -> None:
+    parser = argparse.ArgumentParser(description="A VLM server that knows one text")
+    parser.add_argument("--host", default="127.0.0.1")
+    parser.add_argument("--port", type=int, required=True)
+    parser.add_argument("--delay", type=float, default=0.0, help="seconds for each block")
+    parser.add_argument("--model", default="PaddleOCR-VL-1.6-0.9B")
+    parser.add_argument("--text", default="text")
+    options = parser.parse_args()
+    vlm = FakeVlm(text=options.text, delay_s=options.delay, model=options.model, host=options.host, port=options.port)
+    vlm._changed = asyncio.Condition()
+    listener = socket.create_server((vlm.host, vlm.port), backlog=2048)
+    config = uvicorn.Config(vlm, log_level="warning", access_log=False, http="httptools", ws="none")
+    print(f"fake VLM server at {vlm.url}", file=sys.stderr)
+    await uvicorn.Server(config).serve([listener])
+
+
+if __name__ == "__main__":
+    asyncio.run(_main())
