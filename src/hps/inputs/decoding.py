@@ -25,7 +25,7 @@ class Opened(Protocol):
     @property
     def sizes(self) -> tuple[tuple[int, int], ...]: ...
 
-    def render(self, index: int, canvas: mmap.mmap) -> None: ...
+    def render(self, index: int, bitmap: int) -> None: ...
     def close(self) -> None: ...
 
 
@@ -49,9 +49,7 @@ class OpenedFile:
         try:
             os.ftruncate(bitmap, width * height * 3)
             fcntl.fcntl(bitmap, fcntl.F_ADD_SEALS, _NOTHING_SHRINKS)
-            # Populated at once: a page fault for each 4 KiB costs more than the decoding of a small page.
-            canvas = mmap.mmap(bitmap, width * height * 3, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-            self._opened.render(index, canvas)
+            self._opened.render(index, bitmap)
         except BaseException:
             os.close(bitmap)
             raise

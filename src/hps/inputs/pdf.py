@@ -60,26 +60,28 @@ class OpenedPdf:
         scale = pdf_scale(width, height, limits, index + 1)
         return math.ceil(width * scale), math.ceil(height * scale)
 
-    def render(self, index: int, canvas: mmap.mmap) -> None:
-        """Draws page `index` with its annotations and form fields into a buffer of width * height * 3 bytes."""
+    def render(self, index: int, bitmap: int) -> None:
+        """Draws page `index`, annotations and form fields too, into the memory file `bitmap` of width * height * 3 bytes."""
         width, height = self.sizes[index]
         try:
             page = self._document[index]
         except pypdfium2.PdfiumError as error:
             raise _cannot_render(index) from error
+        # Drawn where it stays, with all of its memory at once: a fault for each 4 KiB would cost more.
+        canvas = mmap.mmap(bitmap, width * height * 3, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
         pixels = (ctypes.c_ubyte * (width * height * 3)).from_buffer(canvas)
-        bitmap = pdfium.FPDFBitmap_CreateEx(width, height, pdfium.FPDFBitmap_BGR, pixels, width * 3)
-        if not bitmap:
+        target = pdfium.FPDFBitmap_CreateEx(width, height, pdfium.FPDFBitmap_BGR, pixels, width * 3)
+        if not target:
             page.close()
             raise _cannot_render(index)
         try:
-            pdfium.FPDFBitmap_FillRect(bitmap, 0, 0, width, height, _WHITE)
-            position = (bitmap, page.raw, 0, 0, width, height, 0, pdfium.FPDF_ANNOT)
+            pdfium.FPDFBitmap_FillRect(target, 0, 0, width, height, _WHITE)
+            position = (target, page.raw, 0, 0, width, height, 0, pdfium.FPDF_ANNOT)
             pdfium.FPDF_RenderPageBitmap(*position)
             if self._document.formenv:
                 pdfium.FPDF_FFLDraw(self._document.formenv.raw, *position)
         finally:
-            pdfium.FPDFBitmap_Destroy(bitmap)
+            pdfium.FPDFBitmap_Destroy(target)
             page.close()
 
     def close(self) -> None:
