@@ -8,7 +8,7 @@ names in error locations; what the official schema refuses by accident (a pair f
 import json
 from typing import Annotated, Any, Literal, Self, TypeVar
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, field_validator, model_validator
 from pydantic_core import to_json
 
 from hps.errors import HpsError, InvalidRequest, MalformedJson
@@ -32,6 +32,26 @@ RESTRUCTURE_PAGES = "restructure-pages"
 Positive = Annotated[int, Field(gt=0)]
 
 
+def _one_of(values: tuple[str, ...]) -> WithJsonSchema:
+    return WithJsonSchema({"type": "string", "enum": list(values)})
+
+
+# The ranges below are checked by validators of ours, whose messages clients know; these only document them.
+_SHARE = {"type": "number", "minimum": 0, "maximum": 1}
+_RATIO = {"type": "number", "exclusiveMinimum": 0}
+_RATIO_PAIR = {"type": "array", "items": _RATIO, "minItems": 2, "maxItems": 2}
+_MERGE_MODE = {"type": "string", "enum": list(MERGE_MODES)}
+
+
+def _by_class_id(*schemas: dict[str, Any]) -> WithJsonSchema:
+    values = schemas[0] if len(schemas) == 1 else {"anyOf": list(schemas)}
+    return WithJsonSchema({"type": "object", "additionalProperties": values})
+
+
+Share = Annotated[float, WithJsonSchema(_SHARE)]
+Ratio = Annotated[float, WithJsonSchema(_RATIO)]
+
+
 def _number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
@@ -39,7 +59,7 @@ def _number(value: Any) -> bool:
 class _Request(BaseModel):
     model_config = ConfigDict(extra="ignore", frozen=True, allow_inf_nan=False, protected_namespaces=())
 
-    outputFormats: list[str] | None = Field(
+    outputFormats: list[Annotated[str, _one_of(OUTPUT_FORMATS)]] | None = Field(
         None, description="Further formats to export; only `docx`.", examples=[["docx"]]
     )
     logId: str | None = Field(
@@ -76,28 +96,34 @@ class LayoutParsingRequest(_Request):
     useChartRecognition: bool | None = Field(None, description="Charts become tables.", examples=[False])
     useSealRecognition: bool | None = Field(None, description="Read the text of seals.", examples=[False])
     useOcrForImageBlock: bool | None = Field(None, description="Read the text in pictures too.", examples=[False])
-    layoutThreshold: float | dict[str, Any] | None = Field(
+    layoutThreshold: Share | Annotated[dict[str, Any], _by_class_id(_SHARE)] | None = Field(
         None, description="Least score of a box, 0 to 1; an object gives it by class id.", examples=[0.3, {"22": 0.4}]
     )
     layoutNms: bool | None = Field(None, description="Drop boxes that overlap a better one.", examples=[True])
-    layoutUnclipRatio: float | tuple[float, float] | dict[str, Any] | None = Field(
+    layoutUnclipRatio: (
+        Ratio | tuple[Ratio, Ratio] | Annotated[dict[str, Any], _by_class_id(_RATIO, _RATIO_PAIR)] | None
+    ) = Field(
         None,
         description="Grow boxes about their centre, > 0: one ratio, [width, height], or an object by class id.",
         examples=[1.0, [1.0, 1.2], {"22": [1.1, 1.1]}],
     )
-    layoutMergeBboxesMode: str | dict[str, Any] | None = Field(
-        None, description="Which of nested boxes stay: large, small, union; or by class id.", examples=["large"]
-    )
+    layoutMergeBboxesMode: (
+        Annotated[str, _one_of(MERGE_MODES)] | Annotated[dict[str, Any], _by_class_id(_MERGE_MODE)] | None
+    ) = Field(None, description="Which of nested boxes stay: large, small, union; or by class id.", examples=["large"])
     layoutShapeMode: Literal["rect", "quad", "poly", "auto"] = Field(
         "auto", description="Shape of the returned outlines.", examples=["auto"]
     )
-    promptLabel: str | None = Field(
+    promptLabel: Annotated[str, _one_of(PROMPT_LABELS)] | None = Field(
         None, description=f"One of {', '.join(PROMPT_LABELS)}; used without layout detection.", examples=["ocr"]
     )
     formatBlockContent: bool | None = Field(None, description="block_content as Markdown.", examples=[False])
-    repetitionPenalty: float | None = Field(None, description="Sampling, > 0.", examples=[1.0])
-    temperature: float | None = Field(None, description="Sampling, ≥ 0; 0 is greedy.", examples=[0])
-    topP: float | None = Field(None, description="Sampling, > 0 and ≤ 1.", examples=[1.0])
+    repetitionPenalty: Ratio | None = Field(None, description="Sampling, > 0.", examples=[1.0])
+    temperature: Annotated[float, WithJsonSchema({"type": "number", "minimum": 0})] | None = Field(
+        None, description="Sampling, ≥ 0; 0 is greedy.", examples=[0]
+    )
+    topP: Annotated[float, WithJsonSchema(_RATIO | {"maximum": 1})] | None = Field(
+        None, description="Sampling, > 0 and ≤ 1.", examples=[1.0]
+    )
     minPixels: Positive | None = Field(None, description="Least pixels of a block given to the VLM.", examples=[112896])
     maxPixels: Positive | None = Field(None, description="Most pixels of a block given to the VLM.", examples=[1003520])
     maxNewTokens: Positive | None = Field(None, description="Most tokens of a block; null: 4096.", examples=[4096])
@@ -110,12 +136,16 @@ class LayoutParsingRequest(_Request):
         description="Sampling by name, and {ocr,table,chart,formula,seal}_{min,max}_pixels.",
         examples=[{"table_max_pixels": 1605632}],
     )
-    prettifyMarkdown: bool = Field(True, description="Markdown with HTML for centring and tables.")
-    showFormulaNumber: bool = Field(False, description="Formula numbers become \\tag.")
-    returnMarkdownImages: bool = Field(True, description="Return the pictures that the Markdown refers to.")
-    restructurePages: bool = Field(False, description="Restructure this document's pages as /restructure-pages does.")
-    mergeTables: bool = Field(True, description="With restructurePages: join tables over pages.")
-    relevelTitles: bool = Field(True, description="With restructurePages: find heading levels.")
+    prettifyMarkdown: bool = Field(True, description="Markdown with HTML for centring and tables.", examples=[True])
+    showFormulaNumber: bool = Field(False, description="Formula numbers become \\tag.", examples=[False])
+    returnMarkdownImages: bool = Field(
+        True, description="Return the pictures that the Markdown refers to.", examples=[True]
+    )
+    restructurePages: bool = Field(
+        False, description="Restructure this document's pages as /restructure-pages does.", examples=[False]
+    )
+    mergeTables: bool = Field(True, description="With restructurePages: join tables over pages.", examples=[True])
+    relevelTitles: bool = Field(True, description="With restructurePages: find heading levels.", examples=[True])
     visualize: bool | None = Field(None, description="Return inputImage and outputImages.", examples=[False])
 
     @field_validator("layoutThreshold")
@@ -214,18 +244,23 @@ def _class_ids(field: str, value: dict[str, Any]) -> None:
 class RestructuredPage(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore")
 
-    prunedResult: dict[str, Any] = Field(description="`prunedResult` of a page of /layout-parsing.")
-    markdownImages: dict[str, str] | None = Field(None, description="`markdown.images` of that page.")
+    prunedResult: dict[str, Any] = Field(
+        description="`prunedResult` of a page of /layout-parsing.",
+        examples=[{"width": 1190, "height": 1684, "parsing_res_list": []}],
+    )
+    markdownImages: dict[str, str] | None = Field(
+        None, description="`markdown.images` of that page.", examples=[{"imgs/img_in_seal_box_1_2_3_4.jpg": "/9j/"}]
+    )
 
 
 class RestructurePagesRequest(_Request):
     pages: list[RestructuredPage] = Field(description="The pages of one document, in order.")
-    mergeTables: bool = Field(True, description="Join tables that go on on the next page.")
-    relevelTitles: bool = Field(True, description="Find heading levels over the whole document.")
-    concatenatePages: bool = Field(False, description="Answer with one page that holds all blocks.")
-    prettifyMarkdown: bool = Field(True, description="Markdown with HTML for centring and tables.")
-    showFormulaNumber: bool = Field(False, description="Formula numbers become \\tag.")
-    returnMarkdownImages: bool = Field(True, description="Pass the pictures through.")
+    mergeTables: bool = Field(True, description="Join tables that go on on the next page.", examples=[True])
+    relevelTitles: bool = Field(True, description="Find heading levels over the whole document.", examples=[True])
+    concatenatePages: bool = Field(False, description="Answer with one page that holds all blocks.", examples=[False])
+    prettifyMarkdown: bool = Field(True, description="Markdown with HTML for centring and tables.", examples=[True])
+    showFormulaNumber: bool = Field(False, description="Formula numbers become \\tag.", examples=[False])
+    returnMarkdownImages: bool = Field(True, description="Pass the pictures through.", examples=[True])
 
 
 # --- answers: for OpenAPI and for typed clients; the model writes them as plain JSON ---
@@ -241,31 +276,38 @@ class Markdown(BaseModel):
 
 
 class Export(BaseModel):
-    content: str = Field(description="Base64 or URL.")
-    fileName: str = Field(examples=["page_0.docx"])
+    content: str = Field(description="Base64 or URL.", examples=["UEsDBBQ="])
+    fileName: str = Field(description="Name to save it under.", examples=["page_0.docx"])
 
 
 class PageResult(BaseModel):
-    prunedResult: dict[str, Any] = Field(description="Size, settings and blocks of the page (parsing_res_list, …).")
-    markdown: Markdown
-    outputImages: dict[str, str] | None = Field(None, description="Name → Base64 JPEG or URL; absent unless visualize.")
-    inputImage: str | None = Field(None, description="The page as loaded; absent unless visualize.")
+    prunedResult: dict[str, Any] = Field(
+        description="Size, settings and blocks of the page (parsing_res_list, …).",
+        examples=[{"width": 1190, "height": 1684, "parsing_res_list": []}],
+    )
+    markdown: Markdown = Field(description="The page as Markdown and its pictures.")
+    outputImages: dict[str, str] | None = Field(
+        None, description="Name → Base64 JPEG or URL; absent unless visualize.", examples=[{"layout_det_res": "/9j/"}]
+    )
+    inputImage: str | None = Field(
+        None, description="The page as loaded, Base64 JPEG or URL; absent unless visualize.", examples=["/9j/"]
+    )
     exports: dict[str, Export] | None = Field(None, description="Format → file; absent unless outputFormats.")
 
 
 class PageSize(BaseModel):
     width: int = Field(description="Pixels of the page as loaded.", examples=[1190])
-    height: int = Field(examples=[1684])
+    height: int = Field(description="Pixels of the page as loaded.", examples=[1684])
 
 
 class ImageInfo(PageSize):
-    type: Literal["image"]
+    type: Literal["image"] = Field(description="One image.", examples=["image"])
 
 
 class DocumentInfo(BaseModel):
     numPages: int = Field(description="Pages that were processed.", examples=[1])
-    pages: list[PageSize]
-    type: Literal["pdf", "tiff"]
+    pages: list[PageSize] = Field(description="Size of each page that was processed.")
+    type: Literal["pdf", "tiff"] = Field(description="Kind of the document.", examples=["pdf"])
 
 
 class HpsInfo(BaseModel):
@@ -274,39 +316,44 @@ class HpsInfo(BaseModel):
     release: str = Field(description="Pipeline release.", examples=["PaddleOCR-VL-1.6"])
     version: str = Field(description="Version of this kit.", examples=["0.1.0"])
     totalPages: int | None = Field(None, description="Pages of the document.", examples=[12])
-    processedPages: int = Field(description="Pages in this answer; fewer than totalPages under a page limit.")
+    processedPages: int = Field(
+        description="Pages in this answer; fewer than totalPages under a page limit.", examples=[12]
+    )
     blankPages: list[int] | None = Field(None, description="Indices of pages without ink.", examples=[[3]])
 
 
 class LayoutParsingResult(BaseModel):
-    layoutParsingResults: list[PageResult]
-    dataInfo: ImageInfo | DocumentInfo
-    hps: HpsInfo
+    layoutParsingResults: list[PageResult] = Field(description="The pages, in order.")
+    dataInfo: ImageInfo | DocumentInfo = Field(description="What the input was.")
+    hps: HpsInfo = Field(description="What this kit adds to the official answer.")
 
 
 class RestructurePagesResult(BaseModel):
-    layoutParsingResults: list[PageResult]
-    hps: HpsInfo
+    layoutParsingResults: list[PageResult] = Field(description="The pages, or the one page that they became.")
+    hps: HpsInfo = Field(description="What this kit adds to the official answer.")
 
 
-class ErrorEnvelope(BaseModel):
-    logId: str = Field(examples=["5d7e4c9e-5a5e-4a0f-9f2e-0f6f0c6a1b7d"])
+class _Envelope(BaseModel):
+    logId: str = Field(
+        description="The request's logId, or the UUID4 it was given.", examples=["5d7e4c9e-5a5e-4a0f-9f2e-0f6f0c6a1b7d"]
+    )
+
+
+class ErrorEnvelope(_Envelope):
     errorCode: int = Field(description="0, or the HTTP status.", examples=[422])
-    errorMsg: str = Field(examples=["Input file is invalid: the file is empty"])
+    errorMsg: str = Field(description="What is wrong.", examples=["Input file is invalid: the file is empty"])
 
 
-class LayoutParsingResponse(BaseModel):
-    logId: str
-    result: LayoutParsingResult
-    errorCode: Literal[0] = 0
-    errorMsg: Literal["Success"] = "Success"
+class LayoutParsingResponse(_Envelope):
+    result: LayoutParsingResult = Field(description="The parsed document.")
+    errorCode: Literal[0] = Field(0, description="Success.", examples=[0])
+    errorMsg: Literal["Success"] = Field("Success", description="Success.", examples=["Success"])
 
 
-class RestructurePagesResponse(BaseModel):
-    logId: str
-    result: RestructurePagesResult
-    errorCode: Literal[0] = 0
-    errorMsg: Literal["Success"] = "Success"
+class RestructurePagesResponse(_Envelope):
+    result: RestructurePagesResult = Field(description="The restructured document.")
+    errorCode: Literal[0] = Field(0, description="Success.", examples=[0])
+    errorMsg: Literal["Success"] = Field("Success", description="Success.", examples=["Success"])
 
 
 # --- reading and writing bodies ---

@@ -71,8 +71,11 @@ class FakeTriton(service_pb2_grpc.GRPCInferenceServiceServicer):  # type: ignore
     async def __aexit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> None:
+        await self.stop()
+
+    async def stop(self) -> None:
+        """As if killed: the port closes, calls in flight fail."""
         await self._server.stop(grace=None)
-        await self._server.wait_for_termination(1)
 
     @property
     def address(self) -> str:
