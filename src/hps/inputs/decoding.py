@@ -3,7 +3,7 @@
 import fcntl
 import mmap
 import os
-from typing import Final, Protocol
+from typing import Final, Literal, Protocol
 
 from hps.errors import InvalidInput
 from hps.inputs.limits import DecodeLimits
@@ -13,13 +13,15 @@ from hps.inputs.sources import FileType, decodable_kind
 
 _NOTHING_SHRINKS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
+Kind = Literal["image", "pdf", "tiff"]
+
 
 class Opened(Protocol):
-    """A document of which the headers are read. kind: "image", "pdf" or "tiff". total_pages: of the whole document.
+    """A document of which the headers are read. total_pages: of the whole document.
     sizes: (width, height) in pixels of the pages that may be rendered, after EXIF orientation and at render scale."""
 
     @property
-    def kind(self) -> str: ...
+    def kind(self) -> Kind: ...
     @property
     def total_pages(self) -> int: ...
     @property

@@ -27,7 +27,9 @@ def pdf_scale(width: float, height: float, limits: DecodeLimits, page_number: in
 
     if fits(limits.pdf_scale):
         return limits.pdf_scale
-    low, high = min(limits.pdf_min_scale, limits.pdf_scale), limits.pdf_scale
+    # Rounding apart, the area alone meets the limit at the square root: no larger scale fits.
+    low = min(limits.pdf_min_scale, limits.pdf_scale)
+    high = min(math.sqrt(limits.max_pixels / (width * height)), limits.pdf_scale)
     if not fits(low):
         raise InvalidInput(f"Page {page_number} of the PDF is too large: it exceeds {limits.max_pixels} pixels")
     for _ in range(_BISECTION_STEPS):
@@ -61,7 +63,7 @@ class OpenedPdf:
         return math.ceil(width * scale), math.ceil(height * scale)
 
     def render(self, index: int, bitmap: int) -> None:
-        """Draws page `index`, annotations and form fields too, into the memory file `bitmap` of width * height * 3 bytes."""
+        """Draws page `index`, annotations and forms too, into the memory file `bitmap` of width * height * 3 bytes."""
         width, height = self.sizes[index]
         try:
             page = self._document[index]
