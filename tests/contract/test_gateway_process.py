@@ -1,0 +1,79 @@
+"""`python -m gateway` as it runs in production: start-up log, access log, settings, orderly end."""
+
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import httpx
+import pytest
+
+
+def free_port() -> int:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port: int = listener.getsockname()[1]
+        return port
+
+
+@contextmanager
+def process(**variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
+    port = free_port()
+    environment = os.environ | {"HPS_HOST": "127.0.0.1", "HPS_PORT": str(port), "HPS_TRITON_URL": "127.0.0.1:9"}
+    environment |= {"HPS_VLM_URL": "http://127.0.0.1:9"} | variables
+    running = subprocess.Popen([sys.executable, "-m", "gateway"], env=environment, stderr=subprocess.PIPE, text=True)
+    try:
+        yield running, f"http://127.0.0.1:{port}"
+    finally:
+        if running.poll() is None:
+            running.kill()
+        if running.stderr is not None and not running.stderr.closed:
+            running.communicate()
+
+
+def wait_for(url: str, timeout_s: float = 30) -> None:
+    deadline = time.monotonic() + timeout_s
+    while True:
+        try:
+            assert httpx.get(f"{url}/health", trust_env=False).status_code == 200
+            return
+        except httpx.TransportError:
+            assert time.monotonic() < deadline
+            time.sleep(0.05)
+
+
+def test_it_logs_what_it_runs_with_and_ends_on_sigterm() -> None:
+    with process(HPS_VLM_API_KEY="secret-key") as (running, url):
+        wait_for(url)
+        assert httpx.get(f"{url}/health/ready", trust_env=False).status_code == 503
+        assert httpx.get(f"{url}/nowhere", trust_env=False).status_code == 404
+        running.send_signal(signal.SIGTERM)
+        _, log = running.communicate(timeout=15)
+    assert running.returncode == 0
+    assert "HPS_MAX_CONCURRENT_INFERENCE_REQUESTS=16" in log
+    assert "HPS_VLM_API_KEY=***" in log
+    assert "secret-key" not in log
+    assert '"GET /nowhere HTTP/1.1" 404' in log
+    assert "/health" not in re.sub(r"settings: .*", "", log)
+
+
+def test_several_workers_say_what_their_limits_add_up_to() -> None:
+    with process(HPS_UVICORN_WORKERS="2", HPS_FILTER_HEALTH_ACCESS_LOG="false") as (running, url):
+        wait_for(url)
+        running.send_signal(signal.SIGTERM)
+        _, log = running.communicate(timeout=15)
+    assert "2 workers, each with its own limits: together up to 32 inference and 128 other requests" in log
+    assert '"GET /health HTTP/1.1" 200' in log
+
+
+@pytest.mark.parametrize(("name", "value"), [("HPS_NO_SUCH_THING", "1"), ("HPS_PORT", "many")])
+def test_a_setting_it_does_not_know_stops_the_start(name: str, value: str) -> None:
+    with process(**{name: value}) as (running, _):
+        _, log = running.communicate(timeout=15)
+    assert running.returncode == 2
+    assert name in log
+    assert "Traceback" not in log
