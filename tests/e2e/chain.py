@@ -1,10 +1,11 @@
 """The chain as real processes on loopback, with the parts that a test chooses: gateway → Triton → VLM server or stub.
 
-Used by the end-to-end tests and by benchmarks. Every wait is for a condition with a deadline, and every process that was
-started is stopped by pid; a part that does not come up fails with the end of its log.
+Used by the end-to-end tests and by benchmarks. Every wait is for a condition with a deadline, and every process that
+was started is stopped by pid; a part that does not come up fails with the end of its log.
 """
 
 import contextlib
+import json
 import os
 import signal
 import subprocess
@@ -121,22 +122,31 @@ class Chain:
         return status_of(f"{self.url}/health/ready") == 200
 
 
-def stub_vlm(*arguments: str) -> list[str]:
-    """Command of the VLM stand-in; its port and model name are added by `running`."""
-    return [sys.executable, "-m", "tests.fakes.vlm", *arguments]
+MODEL = "PaddleOCR-VL-1.6-0.9B"
+
+
+def stub_vlm(delay_s: float = 0.0, text: str = "text") -> list[str]:
+    """Command of the VLM stand-in, for `running`, which adds its port."""
+    return [sys.executable, "-m", "tests.fakes.vlm", "--model", MODEL, "--delay", str(delay_s), "--text", text]
+
+
+def fixed_layout(folder: Path, boxes: Sequence[Sequence[float]] = ONE_BLOCK) -> dict[str, str]:
+    """Settings of the layout backend that finds the same boxes on every page."""
+    file = folder / "boxes.json"
+    file.write_text(json.dumps({"boxes": boxes}))
+    return {"HPS_LAYOUT_BACKEND": "fixed", "HPS_LAYOUT_FIXED_FILE": str(file)}
 
 
 @contextlib.contextmanager
-def running(
-    folder: Path, *, vlm: Sequence[str], environ: Mapping[str, str], parts: str = "vlm triton gateway"
-) -> Iterator[Chain]:
+def running(folder: Path, environ: Mapping[str, str], *, vlm: Sequence[str] | int) -> Iterator[Chain]:
     """Starts the parts in order of health and stops them in reverse order.
 
-    vlm: command of the VLM server without `--port` and `--model-name`. environ: settings (HPS_…) of Triton and gateway.
+    environ: settings (HPS_…) of Triton and gateway. vlm: command of the VLM server without its `--port`, or the port of
+    one that the test runs itself; readiness is then not waited for, as it needs that server.
     """
-    model = "PaddleOCR-VL-1.6-0.9B"
-    vlm_port, gateway_port = free_port(), free_port()
-    http_port, grpc_port, metrics_port = free_port(), free_port(), free_port()
+    command = [] if isinstance(vlm, int) else vlm
+    vlm_port = vlm if isinstance(vlm, int) else free_port()
+    gateway_port, http_port, grpc_port, metrics_port = (free_port() for _ in range(4))
     settings = {
         "HPS_HOST": LOOPBACK,
         "HPS_PORT": str(gateway_port),
@@ -146,16 +156,11 @@ def running(
         "HPS_TRITON_METRICS_PORT": str(metrics_port),
         "HPS_TRITON_URL": f"{LOOPBACK}:{grpc_port}",
         "HPS_VLM_URL": f"http://{LOOPBACK}:{vlm_port}",
-        "HPS_VLM_MODEL_NAME": model,
+        "HPS_VLM_MODEL_NAME": MODEL,
         "HPS_DRAIN_TIMEOUT": "4",
     }
     base = {name: value for name, value in os.environ.items() if not name.startswith("HPS_")}
     full = base | settings | dict(environ) | {"PYTHONUNBUFFERED": "1"}
-    commands = {
-        "vlm": [*vlm, "--port", str(vlm_port), "--model-name", model],
-        "triton": [sys.executable, "-m", "hps", "triton"],
-        "gateway": [sys.executable, "-m", "gateway"],
-    }
     chain = Chain(
         url=f"http://{LOOPBACK}:{gateway_port}",
         triton_http=f"http://{LOOPBACK}:{http_port}",
@@ -163,18 +168,23 @@ def running(
         vlm_url=f"http://{LOOPBACK}:{vlm_port}",
         parts={},
     )
-    health = {
-        "vlm": f"{chain.vlm_url}/health",
-        "triton": f"{chain.triton_http}/v2/health/ready",
-        "gateway": f"{chain.url}/health/ready" if parts == "vlm triton gateway" else f"{chain.url}/health",
+    starts = {
+        "vlm": ([*command, "--port", str(vlm_port)], f"{chain.vlm_url}/health"),
+        "triton": ([sys.executable, "-m", "hps", "triton"], f"{chain.triton_http}/v2/health/ready"),
+        "gateway": (
+            [sys.executable, "-m", "gateway"],
+            f"{chain.url}/health/ready" if command else f"{chain.url}/health",
+        ),
     }
+    if not command:
+        del starts["vlm"]
     try:
-        for name in parts.split():
-            part = Process(name, commands[name], full, folder / f"{name}.log")
+        for name, (arguments, _) in starts.items():
+            part = Process(name, arguments, full, folder / f"{name}.log")
             part.start()
             chain.parts[name] = part
         for name, part in chain.parts.items():
-            _wait_healthy(part, health[name])
+            _wait_healthy(part, starts[name][1])
         yield chain
     finally:
         with contextlib.ExitStack() as stack:  # every part is stopped, also when one refuses

@@ -38,13 +38,15 @@ class FakeVlm:
     """`async with FakeVlm() as vlm:` serves at `vlm.url`. Change any field while it runs.
 
     `answer`, if given, makes the text of a request's parsed JSON; otherwise bodies are not even parsed and the text is
-    `text`. `status` other than 200 fails every chat request; `gate` holds them until it is set.
+    `text`. `delay` makes a request's seconds out of its JSON, in place of `delay_s`. `status` other than 200 fails every
+    chat request; `gate` holds them until it is set.
     """
 
     text: str = "text"
     delay_s: float = 0.0
     model: str = "PaddleOCR-VL-1.6-0.9B"
     answer: Callable[[dict[str, Any]], str] | None = None
+    delay: Callable[[dict[str, Any]], float] | None = None
     status: int = 200
     finish_reason: str = "stop"
     health_status: int = 200
@@ -101,7 +103,7 @@ class FakeVlm:
         await self._notify()
         try:
             body = await _body(receive)
-            stayed = body is not None and await self._work(receive)
+            stayed = body is not None and await self._work(receive, body)
             if body is not None and stayed:
                 status, reply = self._completion(body)
                 await _reply(send, status, reply)
@@ -112,10 +114,10 @@ class FakeVlm:
             counters.in_flight -= 1
             await self._notify()
 
-    async def _work(self, receive: Any) -> bool:
+    async def _work(self, receive: Any, body: bytes) -> bool:
         """Waits as told; False as soon as the client has left."""
         left = asyncio.ensure_future(receive())
-        work = asyncio.ensure_future(self._wait())
+        work = asyncio.ensure_future(self._wait(body))
         await asyncio.wait({left, work}, return_when=asyncio.FIRST_COMPLETED)
         stayed = not left.done()
         left.cancel()
@@ -123,10 +125,10 @@ class FakeVlm:
         await asyncio.wait({left, work})
         return stayed
 
-    async def _wait(self) -> None:
+    async def _wait(self, body: bytes) -> None:
         if self.gate is not None:
             await self.gate.wait()
-        await asyncio.sleep(self.delay_s)
+        await asyncio.sleep(self.delay_s if self.delay is None else self.delay(json.loads(body)))
 
     def _completion(self, body: bytes) -> tuple[int, bytes]:
         if self.status != 200:
