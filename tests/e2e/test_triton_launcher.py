@@ -92,6 +92,15 @@ async def test_a_request_that_does_not_end_is_ended_with_the_drain_time(start_tr
     assert not triton.shared_memory()
 
 
+def test_sigterm_during_the_start_stops_it(start_triton: StartTriton) -> None:
+    triton = start_triton(MODELS, wait=False)
+    triton.wait_until(lambda: "loading: echo" in triton.log.read_text())
+    children = triton.descendants()
+    assert triton.terminate() == 0
+    assert gone(children)
+    assert not triton.shared_memory()
+
+
 def test_a_killed_launcher_takes_triton_along(start_triton: StartTriton) -> None:
     triton = start_triton(MODELS)
     workers = [process for process in triton.descendants() if process.name() == "sleep"]

@@ -16,7 +16,7 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -91,7 +91,7 @@ class Launcher:
 
     def run(self) -> int:
         """Until `stop` is set; the exit code."""
-        backoff = _Backoff()
+        backoff = Backoff()
         has_served = False
         while not self._stop.is_set():
             server = None
@@ -215,24 +215,25 @@ class Launcher:
             log.info("removed %d shared memory entries left behind", left)
 
 
-class _Backoff:
+class Backoff:
     """At once after the first fault, then 1, 2, 4 … seconds, until the server has been whole for a while."""
 
-    def __init__(self) -> None:
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
         self.failed_starts = 0
         self._faults = 0
         self._whole_since: float | None = None
 
     def succeeded(self) -> None:
         self.failed_starts = 0
-        self._whole_since = time.monotonic()
+        self._whole_since = self._clock()
 
     def failed(self) -> None:
         self.failed_starts += 1
         self._whole_since = None
 
     def next_delay_s(self) -> float:
-        if self._whole_since is not None and time.monotonic() - self._whole_since >= STABLE_S:
+        if self._whole_since is not None and self._clock() - self._whole_since >= STABLE_S:
             self._faults = 0
         self._faults += 1
         return 0.0 if self._faults == 1 else min(LONGEST_BACKOFF_S, 2.0 ** (self._faults - 2))

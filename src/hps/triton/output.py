@@ -11,8 +11,7 @@ _TRITON = re.compile(r'^(?P<level>[IWE])\d{4} [\d:.]+ \d+ (?P<source>[\w./]+):\d
 
 # What every machine without a GPU says at each start and what has no consequence there.
 _HARMLESS_WITHOUT_GPU = re.compile(
-    r"nvml|dcgm|pinned memory|pinned_memory|cuda memory pool|CudaDriverHelper|cudaDriver|no polling interval|"
-    r"Unable to allocate pinned|CUDA driver version is insufficient|GPU metrics",
+    r"nvml|dcgm|pinned.memory|cuda memory pool|CudaDriverHelper|CUDA driver version is insufficient|GPU metrics",
     re.IGNORECASE,
 )
 # Tables (of models, backends and all options) with the lines that announce them: for those who ask for details.
@@ -52,6 +51,6 @@ class Output:
                     continue
 
     def _is_wanted(self, line: str) -> bool:
-        if not line.strip() or (not self._gpu and _HARMLESS_WITHOUT_GPU.search(line)):
+        if not line.strip() or (not self._gpu and _TRITON.match(line) and _HARMLESS_WITHOUT_GPU.search(line)):
             return False
         return self._detailed or not _DETAIL.match(line)

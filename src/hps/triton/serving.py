@@ -15,8 +15,6 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, field
 from typing import Any, Protocol, Self
 
-import numpy as np
-
 from hps import contract
 from hps.context import RequestContext
 from hps.errors import (
@@ -30,6 +28,7 @@ from hps.errors import (
     Unavailable,
 )
 from hps.settings import Settings
+from hps.triton.reply import Reply
 from hps.triton.stack import stack_of
 
 log = logging.getLogger(__name__)
@@ -65,7 +64,7 @@ class MalformedTensor(Exception):
 class _Job:
     """A request in work. `stop` is resolved with the reason when it must end before its handler does."""
 
-    sender: Any
+    reply: Reply
     body: bytes
     context: RequestContext
     probe: bool
@@ -90,7 +89,6 @@ class RequestServer:
         timeout_s: time of a request that brings no deadline of its own.
         drain_timeout_s: time that `close` gives the requests in work.
         """
-        self._replies = _Replies(pb_utils)
         self._pb_utils = pb_utils
         self._handler = handler
         self._max_requests = max_requests
@@ -146,23 +144,22 @@ class RequestServer:
     # --- on Triton's thread ---
 
     def _take(self, request: Any) -> None:
-        sender = request.get_response_sender()
+        reply = Reply(self._pb_utils, request.get_response_sender())
         try:
             body = self._body(request)
-            job = self._job(request, sender, body)
+            job = self._job(request, reply, body)
         except MalformedTensor as error:
-            self._replies.triton_error(sender, str(error), "INVALID_ARG")
+            reply.triton_error(str(error), "INVALID_ARG")
             return
         except HpsError as error:  # a parameter of the wrong kind
-            log_id = contract.log_id_of(body) or request.request_id() or str(uuid.uuid4())
-            self._replies.envelope(sender, contract.failure(log_id, error))
+            reply.envelope(contract.failure(contract.log_id_of(body) or _request_id(request), error))
             return
         except Exception as error:
             log.error("request could not be read: %s", stack_of(error))
-            self._replies.triton_error(sender, "The request could not be read", "INTERNAL")
+            reply.triton_error("The request could not be read", "INTERNAL")
             return
         if self._closed:
-            self._replies.envelope(sender, contract.failure(job.context.id, Unavailable("The service is stopping")))
+            reply.envelope(contract.failure(job.context.id, Unavailable("The service is stopping")))
             return
         self._loop.call_soon_threadsafe(self._admit, job)
 
@@ -176,14 +173,14 @@ class RequestServer:
         element = elements[0, 0]
         return element if isinstance(element, bytes) else bytes(element)
 
-    def _job(self, request: Any, sender: Any, body: bytes) -> _Job:
+    def _job(self, request: Any, reply: Reply, body: bytes) -> _Job:
         parameters = json.loads(request.parameters() or "{}")
         timeout_us = parameters.get(contract.TIMEOUT_PARAMETER)
         if timeout_us is not None and (not isinstance(timeout_us, int) or isinstance(timeout_us, bool)):
             raise InvalidRequest(f"request parameter {contract.TIMEOUT_PARAMETER!r} must be an integer")
         timeout_s = self._timeout_s if timeout_us is None else timeout_us / 1e6
-        context = RequestContext.within(request.request_id() or str(uuid.uuid4()), timeout_s)
-        return _Job(sender, body, context, bool(parameters.get(contract.PROBE_PARAMETER)))
+        context = RequestContext.within(_request_id(request), timeout_s)
+        return _Job(reply, body, context, bool(parameters.get(contract.PROBE_PARAMETER)))
 
     # --- on the loop ---
 
@@ -242,13 +239,13 @@ class RequestServer:
 
     def _answer(self, job: _Job, outcome: bytes | BaseException) -> None:
         if isinstance(outcome, bytes):
-            self._replies.envelope(job.sender, outcome)
+            job.reply.envelope(outcome)
             return
         # The body's own id wins. A body that cannot be parsed has none.
         log_id = contract.log_id_of(job.body) or job.context.id
         if isinstance(outcome, Cancelled):
             log.info("request %s: status 499, the client left", log_id)
-            self._replies.triton_error(job.sender, outcome.message, "CANCELLED")
+            job.reply.triton_error(outcome.message, "CANCELLED")
             return
         if not isinstance(outcome, HpsError):
             log.error("request %s: status 500, unexpected: %s", log_id, stack_of(outcome))
@@ -256,19 +253,24 @@ class RequestServer:
         elif isinstance(outcome, ServerError):
             cause = f"\ncaused by {stack_of(outcome.__cause__)}" if outcome.__cause__ else ""
             log.warning("request %s: status %d, %s%s", log_id, outcome.status, outcome.message, cause)
-        self._replies.envelope(job.sender, contract.failure(log_id, outcome))
+        job.reply.envelope(contract.failure(log_id, outcome))
 
-    async def _watch_cancellations(self) -> None:
-        """Only asking each sender tells that a client has left; Triton calls nobody."""
-        while True:
-            await asyncio.sleep(CANCEL_POLL_S)
-            for job in tuple(self._jobs):
-                if not job.stop.done() and self._replies.is_cancelled(job.sender):
-                    job.stop.set_result(Cancelled())
+    async def _watch_clients(self) -> None:
+        """Only asking each sender tells that a client has left; Triton calls nobody.
+
+        Asking blocks for a round trip to the server, without the GIL: that is for a thread of its own.
+        """
+        with ThreadPoolExecutor(1, thread_name_prefix="serving-watch") as thread:
+            while True:
+                await asyncio.sleep(CANCEL_POLL_S)
+                if jobs := tuple(self._jobs):
+                    for job in await self._loop.run_in_executor(thread, _left_by_their_clients, jobs):
+                        if not job.stop.done():
+                            job.stop.set_result(Cancelled())
 
     async def _start(self) -> None:
         await self._handler.start()
-        self._watcher = self._loop.create_task(self._watch_cancellations())
+        self._watcher = self._loop.create_task(self._watch_clients())
         self._watcher.add_done_callback(_report_end)
 
     async def _shut(self) -> None:
@@ -304,41 +306,14 @@ async def _refuse() -> bytes:
     raise Overloaded
 
 
+def _request_id(request: Any) -> str:
+    return request.request_id() or str(uuid.uuid4())
+
+
+def _left_by_their_clients(jobs: tuple[_Job, ...]) -> list[_Job]:
+    return [job for job in jobs if job.reply.client_left()]
+
+
 def _report_end(watcher: asyncio.Task[None]) -> None:
     if not watcher.cancelled() and (error := watcher.exception()) is not None:
         log.error("clients that leave are no longer noticed: %s", stack_of(error))
-
-
-class _Replies:
-    """Turns outcomes into Triton responses and sends them with FINAL; never raises."""
-
-    def __init__(self, pb_utils: Any) -> None:
-        self._pb_utils = pb_utils
-
-    def envelope(self, sender: Any, envelope: bytes) -> None:
-        try:
-            tensor = self._pb_utils.Tensor(contract.OUTPUT_TENSOR, np.array([[envelope]], dtype=np.object_))
-            response = self._pb_utils.InferenceResponse(output_tensors=[tensor])
-        except Exception as error:  # no shared memory for it, for example
-            log.error("answer of %d bytes could not be made: %s", len(envelope), stack_of(error))
-            self.triton_error(sender, "The answer could not be made", "INTERNAL")
-            return
-        self._send(sender, response)
-
-    def triton_error(self, sender: Any, message: str, code: str) -> None:
-        # By name: TritonError does not exist yet while Triton imports a model's file.
-        error = self._pb_utils.TritonError(message, getattr(self._pb_utils.TritonError, code))
-        self._send(sender, self._pb_utils.InferenceResponse(output_tensors=[], error=error))
-
-    def is_cancelled(self, sender: Any) -> bool:
-        try:
-            return bool(sender.is_cancelled())
-        except Exception as error:  # one sender must not end the watch over all
-            log.error("a sender does not tell whether its client left: %s", stack_of(error))
-            return False
-
-    def _send(self, sender: Any, response: Any) -> None:
-        try:
-            sender.send(response, flags=self._pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
-        except Exception as error:
-            log.error("an answer could not be sent: %s", stack_of(error))

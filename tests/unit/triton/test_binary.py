@@ -1,0 +1,41 @@
+"""What tritonserver and the model processes see of the environment."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from hps.settings import Settings, load
+from hps.triton import binary
+from hps.triton.binary import TritonBinary, server_environment
+
+WHEEL = TritonBinary(Path("/t/bin/tritonserver"), Path("/t/backends"), (Path("/py/lib"), Path("/t/libs")))
+
+
+def test_model_processes_see_exactly_the_settings() -> None:
+    settings = Settings(coordinators=2, vlm_url="http://vlm:1", filter_health_access_log=False)
+    env = server_environment(WHEEL, settings, {"HPS_STALE": "1", "HPS_COORDINATORS": "9", "LANG": "C"})
+    assert load(env) == settings
+    assert env["LANG"] == "C"
+
+
+def test_model_processes_use_this_interpreters_packages() -> None:
+    env = server_environment(WHEEL, Settings(), {"PATH": "/usr/bin", "PYTHONPATH": "/elsewhere", "PYTHONHOME": "/home"})
+    assert env["PATH"].split(os.pathsep) == [str(Path(sys.prefix) / "bin"), "/usr/bin"]
+    assert "/elsewhere" not in env.get("PYTHONPATH", "")
+    assert "PYTHONHOME" not in env
+
+
+def test_libraries_of_the_wheel_come_first() -> None:
+    env = server_environment(WHEEL, Settings(), {"LD_LIBRARY_PATH": "/cuda"})
+    assert env["LD_LIBRARY_PATH"] == "/py/lib:/t/libs:/cuda"
+
+
+def test_a_server_in_path_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    server = tmp_path / "triton" / "bin" / "tritonserver"
+    server.parent.mkdir(parents=True)
+    server.touch(mode=0o755)
+    monkeypatch.setenv("PATH", str(server.parent))
+    assert binary.find(tmp_path / "state") == TritonBinary(server, tmp_path / "triton" / "backends")
+    assert not (tmp_path / "state").exists()
