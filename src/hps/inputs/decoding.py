@@ -59,6 +59,7 @@ class OpenedFile:
 
     def close(self) -> None:
         self._opened.close()
+        del self._opened  # and with it the mapping of the file
         os.close(self._file)
 
 

@@ -44,6 +44,7 @@ class OpenedPdf:
     kind: Final = "pdf"
 
     def __init__(self, data: mmap.mmap, limits: DecodeLimits, max_pages: int | None) -> None:
+        self._data = data  # pdfium holds a bare pointer to it
         self._document = _open(data)
         try:
             self._document.init_forms()
@@ -87,30 +88,33 @@ class OpenedPdf:
             page.close()
 
     def close(self) -> None:
+        """Of the mapping, the last reference goes with this object."""
         self._document.close()
 
 
 def _open(data: mmap.mmap) -> pypdfium2.PdfDocument:
     view = (ctypes.c_char * len(data)).from_buffer(data)
-    try:
-        document = pypdfium2.PdfDocument(view)
-    except pypdfium2.PdfiumError as error:
-        raise _cannot_open(error.err_code) from error
-    # pdfium rebuilds a lost page index from whatever objects it finds. Where the end is missing as well, pages and
-    # their contents are gone, and what is left would pass for the whole.
-    if not pdfium.FPDF_DocumentHasValidCrossReferenceTable(document.raw) and data.rfind(b"%%EOF", -_TAIL_BYTES) < 0:
+    handle = pdfium.FPDF_LoadMemDocument64(view, len(data), None)
+    if not handle:
+        raise _cannot_open(pdfium.FPDF_GetLastError())
+    document = pypdfium2.PdfDocument(handle)
+    if not pdfium.FPDF_DocumentHasValidCrossReferenceTable(handle):
+        # pdfium then makes up a page index from whatever objects it finds. Where the end is missing as well, pages and
+        # their contents are gone, and what is left would pass for the whole.
+        if not len(document) or data.rfind(b"%%EOF", -_TAIL_BYTES) < 0:
+            document.close()
+            raise InvalidInput("The PDF is damaged: its end is missing or its pages cannot be found")
+    elif not len(document):
         document.close()
-        raise InvalidInput("The PDF is damaged: its end is missing")
+        raise InvalidInput("The PDF has no pages")
     return document
 
 
-def _cannot_open(code: int | None) -> InvalidInput:
+def _cannot_open(code: int) -> InvalidInput:
     if code == pdfium.FPDF_ERR_PASSWORD:
         return InvalidInput("The PDF is encrypted: a password is required")
     if code == pdfium.FPDF_ERR_SECURITY:
         return InvalidInput("The PDF is encrypted in a way that is not supported")
-    if code == pdfium.FPDF_ERR_SUCCESS:
-        return InvalidInput("The PDF has no pages")
     return InvalidInput("The PDF is damaged and cannot be opened")
 
 
