@@ -2,15 +2,14 @@
 
 import html
 import re
-from dataclasses import dataclass
+from typing import NamedTuple
 
 _TAG = re.compile(r"<(fcel|ecel|lcel|ucel|xcel|nl)>")
 _EXTENDS_LEFT = frozenset({"lcel", "xcel"})
 _EXTENDS_UP = frozenset({"ucel", "xcel"})
 
 
-@dataclass(frozen=True, slots=True)
-class _Cell:
+class _Cell(NamedTuple):
     tag: str
     text: str = ""
 
@@ -64,6 +63,8 @@ def _of_one_width(rows: list[_Row]) -> list[_Row]:
 
 
 def _rendered(rows: list[_Row]) -> list[str]:
+    if not any(cell.tag not in ("fcel", "ecel") for row in rows for cell in row):
+        return ["".join([f"<td>{html.escape(cell.text)}</td>" for cell in row]) for row in rows]
     covered = [bytearray(len(row)) for row in rows]
     rendered = []
     for top, row in enumerate(rows):

@@ -5,6 +5,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Any
 
+from hps.crops import picture_path
 from hps.document import Block, IntBox, ModelSettings, ParsedPage, Polygon, Region, Spotting
 from hps.errors import InvalidInput
 from hps.markdown import block_contents
@@ -55,11 +56,6 @@ def optional_parts(page: ParsedPage) -> dict[str, Any]:
         if key in page.carried:
             parts[key] = page.carried[key]
     return parts
-
-
-def picture_path(label: str, box: IntBox) -> str:
-    """The name of the picture of a block (SPEC D.6); two equal boxes of one label share it."""
-    return "imgs/img_in_{}_box_{}_{}_{}_{}.jpg".format(label, *box)
 
 
 def parsed_page(pruned: Mapping[str, Any], *, position: int = 0) -> ParsedPage:

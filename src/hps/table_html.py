@@ -18,6 +18,8 @@ _VOID_TAGS = frozenset({"br", "col", "hr", "img", "input", "link", "meta", "wbr"
 _CELLS = ("td", "th")
 # As browsers do; also keeps a forged span from making a table of millions of columns.
 _MAX_SPAN = 1000
+# Deeper elements close at once: a text of nothing but opening tags would make every walk quadratic.
+_MAX_DEPTH = 40
 
 
 @dataclass(slots=True, eq=False)
@@ -49,7 +51,10 @@ class Element:
 
     def span(self, name: str) -> int:
         """`colspan` or `rowspan`; what makes no sense counts as 1."""
-        value = self.attributes.get(name, "1").strip()
+        value = self.attributes.get(name)
+        if value is None:
+            return 1
+        value = value.strip()
         return min(int(value), _MAX_SPAN) if value.isdecimal() and len(value) < 10 and int(value) > 0 else 1
 
     def text(self) -> str:
@@ -82,6 +87,7 @@ class Element:
 def parsed(text: str) -> Element:
     """The nameless root of the tree of `text`."""
     root = current = Element("")
+    depth = 0
     open_tags: Counter[str] = Counter()
     for piece in _TAG.split(text):
         parts = _TAG_PARTS.match(piece) if piece.startswith("<") else None
@@ -92,13 +98,15 @@ def parsed(text: str) -> Element:
         if not is_closing:
             element = _element(piece, tag, rest, current)
             current.children.append(element)
-            if not element.is_void and not rest.endswith("/"):
+            if not element.is_void and not rest.endswith("/") and depth < _MAX_DEPTH:
                 current = element
+                depth += 1
                 open_tags[tag] += 1
         elif open_tags[tag]:
             closed = ""
             while closed != tag and current.parent is not None:
                 closed, current = current.tag, current.parent
+                depth -= 1
                 open_tags[closed] -= 1
     return root
 
@@ -143,6 +151,8 @@ def _append_text(element: Element, text: str) -> None:
 def _element(written: str, tag: str, rest: str, parent: Element) -> Element:
     if tag not in _TABLE_TAGS:
         return Element(tag, written, parent=parent, is_void=tag in _VOID_TAGS)
+    if not rest:
+        return Element(tag, f"<{tag}>", parent=parent)
     attributes = {
         name.lower(): html.unescape(value[1:-1] if value[:1] in ("'", '"') else value)
         for name, value in _ATTRIBUTE.findall(rest)

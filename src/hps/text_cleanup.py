@@ -97,10 +97,11 @@ def _before_repeated_phrase(text: str) -> str | None:
     """What stands before a phrase that repeats to the end of `text` and makes up more than half of it."""
     length = len(text)
     tail = text[-_PHRASE_MIN_CHARS:]
-    for size in range(length // _PHRASE_MIN_COUNT, _PHRASE_MIN_CHARS - 1, -1):
-        # The tail comes first because it settles nearly every size without copying anything.
-        if not text.endswith(tail, 0, length - size):
-            continue
+    tail_start = length - _PHRASE_MIN_CHARS
+    # A phrase of n characters puts the tail also n characters before the end: its occurrences are the only candidates.
+    candidate = tail_start - length // _PHRASE_MIN_COUNT - 1
+    while (candidate := text.find(tail, candidate + 1, tail_start)) >= 0:
+        size = tail_start - candidate
         shifted = (_PHRASE_MIN_COUNT - 1) * size
         if not text.startswith(text[length - shifted :], length - shifted - size):
             continue

@@ -1,1 +1,1 @@
-"""Runs golden cases against this implementation (`hps conformance`)."""
+"""Runs golden cases through this implementation and says where its answers differ (`hps conformance`)."""
