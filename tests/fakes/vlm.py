@@ -8,7 +8,6 @@ A plain ASGI application: hundreds of waiting requests cost next to nothing. Its
 import argparse
 import asyncio
 import json
-import socket
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -17,7 +16,7 @@ from typing import Any, Self
 
 import uvicorn
 
-from tests.fakes.server import Server
+from tests.fakes.server import Server, listen
 
 CHAT = "/v1/chat/completions"
 
@@ -61,7 +60,7 @@ class FakeVlm:
         return f"http://{self.host}:{self.port}"
 
     async def __aenter__(self) -> Self:
-        listener = socket.create_server((self.host, self.port), backlog=2048)
+        listener = listen(self.host, self.port)
         self.port = listener.getsockname()[1]
         self._changed = asyncio.Condition()
         self._server = Server(self, listener)
@@ -176,7 +175,7 @@ async def _main() -> None:
     options = parser.parse_args()
     vlm = FakeVlm(text=options.text, delay_s=options.delay, model=options.model, host=options.host, port=options.port)
     vlm._changed = asyncio.Condition()
-    listener = socket.create_server((vlm.host, vlm.port), backlog=2048)
+    listener = listen(vlm.host, vlm.port)
     config = uvicorn.Config(vlm, log_level="warning", access_log=False, http="httptools", ws="none")
     print(f"fake VLM server at {vlm.url}", file=sys.stderr)
     await uvicorn.Server(config).serve([listener])
