@@ -63,8 +63,8 @@ class DecoderProcess:
         self.is_lost = False
         self.is_ready = False
         self.connection, theirs = socket.socketpair()
-        with theirs:
-            module = [python, "-W", "ignore", "-m", "hps.inputs.worker"]
+        module = [python, "-W", "ignore", "-m", "hps.inputs.worker"]
+        try:
             self._process = subprocess.Popen(
                 [*module, str(theirs.fileno()), json.dumps(asdict(limits))],
                 pass_fds=[theirs.fileno()],
@@ -72,6 +72,11 @@ class DecoderProcess:
                 stdout=subprocess.DEVNULL,
                 env=_environment(),
             )
+        except OSError:
+            self.connection.close()
+            raise
+        finally:
+            theirs.close()
 
     @property
     def pid(self) -> int:
