@@ -62,7 +62,9 @@ async def resolve(host: str, port: int) -> list[str]:
 
 class UrlFetcher:
     """policy: "off", "public" or "any" (HPS_URL_INPUT). timeout_s: for the whole of a file, redirects included.
-    max_bytes: of the file. Stateless between fetches: no cookies, no kept connections, no proxies of the environment.
+    max_bytes: of the file. resolver, is_allowed: for tests; the latter judges the addresses under "public".
+
+    Stateless between fetches: no cookies, no kept connections, no proxies of the environment.
     """
 
     def __init__(
@@ -73,12 +75,14 @@ class UrlFetcher:
         max_redirects: int = 5,
         *,
         resolver: Resolver = resolve,
+        is_allowed: Callable[[str], bool] = is_public,
     ) -> None:
         self._policy = policy
         self._timeout_s = timeout_s
         self._max_bytes = max_bytes
         self._max_redirects = max_redirects
         self._resolver = resolver
+        self._is_allowed = is_allowed
         self._tls = httpx.create_ssl_context(trust_env=False) if policy != "off" else None
 
     async def fetch(self, url: str, context: RequestContext) -> bytes:
@@ -105,7 +109,7 @@ class UrlFetcher:
 
     async def _get(self, url: str) -> bytes:
         client = httpx.AsyncClient(
-            transport=_GuardedTransport(self._connect_checked, self._tls),
+            transport=_GuardedTransport(self._checked_addresses, self._tls),
             trust_env=False,
             timeout=None,  # the total above is stricter, and also ends a server that sends a byte a minute
             follow_redirects=True,
@@ -131,7 +135,7 @@ class UrlFetcher:
     def _too_large(self) -> PayloadTooLarge:
         return PayloadTooLarge(f"The file behind the URL is larger than {self._max_bytes} bytes")
 
-    async def _connect_checked(self, host: str, port: int) -> list[str]:
+    async def _checked_addresses(self, host: str, port: int) -> list[str]:
         """The addresses that may be connected to: looked up once, so that no second answer can differ."""
         try:
             addresses = await self._resolver(host, port)
@@ -139,7 +143,7 @@ class UrlFetcher:
             raise InvalidInput("The file could not be fetched: the host name of its URL is not known") from error
         if self._policy == "any":
             return addresses
-        allowed = [address for address in addresses if is_public(address)]
+        allowed = [address for address in addresses if self._is_allowed(address)]
         if not allowed:
             raise NotEnabled("The file's URL leads to an address that is not public: HPS_URL_INPUT=any allows it")
         return allowed

@@ -66,7 +66,7 @@ def tests_are_importable(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def until(condition: Callable[[], bool]) -> None:
     async with asyncio.timeout(20):
-        while not condition():
+        while not condition():  # noqa: ASYNC110  processes set no events
             await asyncio.sleep(0.005)
 
 
@@ -81,10 +81,9 @@ async def test_a_document_from_bytes_to_pages() -> None:
 
 
 async def test_pages_outlive_their_document_and_may_be_written_to() -> None:
-    async with running(DecodePool(1)) as pool:
-        async with await pool.open(files.jpeg(), "IMAGE", context()) as document:
-            image = await document.page(0)
-            other = await document.page(0)
+    async with running(DecodePool(1)) as pool, await pool.open(files.jpeg(), "IMAGE", context()) as document:
+        image = await document.page(0)
+        other = await document.page(0)
     image[:] = 7
     assert image.dtype == np.uint8
     assert int(image.min()) == 7
@@ -114,9 +113,11 @@ async def test_twenty_documents_at_once_with_bad_ones_between() -> None:
 
 
 async def test_page_limit() -> None:
-    async with running(DecodePool(1)) as pool:
-        async with await pool.open(files.tiff([(1, 0, 0)] * 3), "IMAGE", context(), max_pages=2) as document:
-            assert (document.info.total_pages, len(document.info.sizes)) == (3, 2)
+    async with (
+        running(DecodePool(1)) as pool,
+        await pool.open(files.tiff([(1, 0, 0)] * 3), "IMAGE", context(), max_pages=2) as document,
+    ):
+        assert (document.info.total_pages, len(document.info.sizes)) == (3, 2)
 
 
 async def test_a_broken_exif_block_does_not_matter() -> None:
@@ -137,15 +138,14 @@ async def test_a_file_that_wants_too_much_memory_fails_alone() -> None:
 
 
 async def test_a_worker_killed_in_the_middle_of_a_job_is_replaced_and_the_job_done() -> None:
-    async with running(DecodePool(1)) as pool:
-        async with await pool.open(files.jpeg(), "IMAGE", context()) as document:
-            (victim,) = pool.pids
-            os.kill(victim, signal.SIGSTOP)  # it will not answer before it dies
-            job = asyncio.create_task(document.page(0))
-            await asyncio.sleep(0)
-            os.kill(victim, signal.SIGKILL)
-            assert (await job).shape == (6, 8, 3)
-            assert victim not in pool.pids
+    async with running(DecodePool(1)) as pool, await pool.open(files.jpeg(), "IMAGE", context()) as document:
+        (victim,) = pool.pids
+        os.kill(victim, signal.SIGSTOP)  # it will not answer before it dies
+        job = asyncio.create_task(document.page(0))
+        await asyncio.sleep(0)
+        os.kill(victim, signal.SIGKILL)
+        assert (await job).shape == (6, 8, 3)
+        assert victim not in pool.pids
 
 
 async def test_a_worker_killed_while_idle_is_replaced_at_once() -> None:
@@ -157,9 +157,11 @@ async def test_a_worker_killed_while_idle_is_replaced_at_once() -> None:
 
 
 async def test_a_job_whose_worker_crashed_once_is_done_by_the_next(acting: str, tmp_path: Path) -> None:
-    async with running(DecodePool(1, python=acting)) as pool:
-        async with await pool.open(f"crash once {tmp_path / 'mark'}".encode(), "IMAGE", context()) as document:
-            assert (await document.page(0)).tolist() == [[[255, 255, 255]]]
+    async with (
+        running(DecodePool(1, python=acting)) as pool,
+        await pool.open(f"crash once {tmp_path / 'mark'}".encode(), "IMAGE", context()) as document,
+    ):
+        assert (await document.page(0)).tolist() == [[[255, 255, 255]]]
 
 
 async def test_a_file_that_crashes_every_decoder_fails_alone(acting: str) -> None:
@@ -191,37 +193,43 @@ async def test_a_job_that_takes_too_long_is_ended(acting: str) -> None:
 
 
 async def test_the_deadline_ends_a_job(acting: str) -> None:
-    async with running(DecodePool(1, python=acting)) as pool:
-        async with await pool.open(b"hang", "IMAGE", context(timeout_s=1)) as document:
-            with pytest.raises(DeadlineExceeded):
-                await document.page(0)
+    async with (
+        running(DecodePool(1, python=acting)) as pool,
+        await pool.open(b"hang", "IMAGE", context(timeout_s=1)) as document,
+    ):
+        with pytest.raises(DeadlineExceeded):
+            await document.page(0)
 
 
 async def test_waiting_counts_against_the_deadline(acting: str) -> None:
-    async with running(DecodePool(1, python=acting, page_timeout_s=5)) as pool:
-        async with await pool.open(b"hang", "IMAGE", context("slow")) as slow:
-            hanging = asyncio.create_task(slow.page(0))
-            await asyncio.sleep(0)
-            started = time.monotonic()
-            with pytest.raises(DeadlineExceeded):
-                await pool.open(b"", "IMAGE", context("fast", timeout_s=0.1))
-            assert time.monotonic() - started < 2
-            hanging.cancel()
+    async with (
+        running(DecodePool(1, python=acting, page_timeout_s=5)) as pool,
+        await pool.open(b"hang", "IMAGE", context("slow")) as slow,
+    ):
+        hanging = asyncio.create_task(slow.page(0))
+        await asyncio.sleep(0)
+        started = time.monotonic()
+        with pytest.raises(DeadlineExceeded):
+            await pool.open(b"", "IMAGE", context("fast", timeout_s=0.1))
+        assert time.monotonic() - started < 2
+        hanging.cancel()
 
 
 async def test_a_cancelled_waiter_leaves_the_line(acting: str) -> None:
-    async with running(DecodePool(1, python=acting)) as pool:
-        async with await pool.open(b"hang", "IMAGE", context("slow")) as slow:
-            hanging = asyncio.create_task(slow.page(0))
-            waiter = asyncio.create_task(pool.open(b"", "IMAGE", context("waiter")))
-            await until(lambda: pool.waiting == 1)
-            waiter.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await waiter
-            assert pool.waiting == 0
-            hanging.cancel()
-            with pytest.raises(asyncio.CancelledError):
-                await hanging
+    async with (
+        running(DecodePool(1, python=acting)) as pool,
+        await pool.open(b"hang", "IMAGE", context("slow")) as slow,
+    ):
+        hanging = asyncio.create_task(slow.page(0))
+        waiter = asyncio.create_task(pool.open(b"", "IMAGE", context("waiter")))
+        await until(lambda: pool.waiting == 1)
+        waiter.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await waiter
+        assert pool.waiting == 0
+        hanging.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await hanging
 
 
 async def test_a_cancelled_job_gives_its_place_back_although_the_decoder_hangs(acting: str) -> None:

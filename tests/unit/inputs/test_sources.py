@@ -50,12 +50,12 @@ def test_the_clients_type_holds_for_a_url() -> None:
 
 
 def test_base64_without_type_cannot_be_determined() -> None:
-    with pytest.raises(InvalidInput, match="^File type cannot be determined$"):
+    with pytest.raises(InvalidInput, match=r"^File type cannot be determined$"):
         sources.requested_type("aGVsbG8=", None)
 
 
 def test_url_of_another_extension_is_unsupported() -> None:
-    with pytest.raises(InvalidInput, match="^Unsupported file type$"):
+    with pytest.raises(InvalidInput, match=r"^Unsupported file type$"):
         sources.requested_type("http://h/a.docx", None)
 
 
