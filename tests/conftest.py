@@ -2,9 +2,14 @@
 
 import os
 
+import hypothesis
 import pytest
 
 from hps.settings import PREFIX
+
+# How long an example takes says more about what else the machine does than about us.
+hypothesis.settings.register_profile("hps", deadline=None)
+hypothesis.settings.load_profile("hps")
 
 
 @pytest.fixture(autouse=True)

@@ -5,6 +5,7 @@ import re
 from typing import NamedTuple
 
 _TAG = re.compile(r"<(fcel|ecel|lcel|ucel|xcel|nl)>")
+_CELL_TAGS = frozenset({"fcel", "ecel"})
 _EXTENDS_LEFT = frozenset({"lcel", "xcel"})
 _EXTENDS_UP = frozenset({"ucel", "xcel"})
 
@@ -29,10 +30,11 @@ def to_html(otsl: str) -> str:
     becomes an empty cell.
     """
     rows = _rows(otsl)
-    if not rows:
-        return ""
-    if "<nl>" in otsl:
+    if rows and "<nl>" in otsl:
         rows = _of_one_width(rows)
+    # Extensions alone extend nothing.
+    if not any(cell.tag in _CELL_TAGS for row in rows for cell in row):
+        return ""
     return "<table>" + "".join(f"<tr>{cells}</tr>" for cells in _rendered(rows)) + "</table>"
 
 
@@ -63,14 +65,14 @@ def _of_one_width(rows: list[_Row]) -> list[_Row]:
 
 
 def _rendered(rows: list[_Row]) -> list[str]:
-    if not any(cell.tag not in ("fcel", "ecel") for row in rows for cell in row):
+    if all(cell.tag in _CELL_TAGS for row in rows for cell in row):
         return ["".join([f"<td>{html.escape(cell.text)}</td>" for cell in row]) for row in rows]
     covered = [bytearray(len(row)) for row in rows]
     rendered = []
     for top, row in enumerate(rows):
         cells = []
         for left, cell in enumerate(row):
-            if cell.tag in ("fcel", "ecel"):
+            if cell.tag in _CELL_TAGS:
                 colspan = 1 + _run_right(row, left)
                 rowspan = 1 + _run_down(rows, top, left)
                 for below in covered[top : top + rowspan]:

@@ -106,6 +106,11 @@ def test_spans_and_widths(otsl: str, cells: str) -> None:
     assert to_html(otsl) == f"<table>{cells}</table>"
 
 
+@pytest.mark.parametrize("otsl", ["", "prose", "<nl><nl>", "<lcel><nl><xcel><ucel><nl>", "<table><tr></tr></table>"])
+def test_without_a_cell_there_is_no_table(otsl: str) -> None:
+    assert to_html(otsl) == ""
+
+
 def test_blank_cells_are_empty() -> None:
     assert to_html("<fcel> <fcel><nl>") == "<table><tr><td></td><td></td></tr></table>"
 
