@@ -86,9 +86,11 @@ def _with_tasks_unordered(answer: Any, wanted: Any) -> Any:
 
 
 def _without_library_texts(answer: Any, wanted: Any) -> Any:
-    """Status, place and clause of each error; not the library's wording around them or the echoed input."""
+    """Status, place and clause of each error, without the library's wording around them and the echoed input; of an
+    accepted body what was read otherwise than sent, and those defaults that the case names."""
     if answer.get("ok"):
-        return answer
+        named = {key: value for key, value in answer.get("defaults", {}).items() if key in wanted.get("parsed", {})}
+        return {"ok": True, "parsed": answer["parsed"] | named}
     return {
         "ok": answer.get("ok"),
         "errorCode": answer.get("errorCode"),

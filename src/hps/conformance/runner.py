@@ -15,6 +15,7 @@ from hps.conformance import (
     layout_groups,
     recognition_groups,
     text_groups,
+    wire_groups,
 )
 from hps.conformance.case_files import Case, CaseFile, MalformedCases
 from hps.conformance.comparison import differences
@@ -28,6 +29,7 @@ GROUPS: Final[Mapping[str, GroupCheck]] = {
     **text_groups.GROUPS,
     **input_groups.GROUPS,
     **gateway_groups.GROUPS,
+    **wire_groups.GROUPS,
 }
 
 _DIFFERENCES_SHOWN: Final = 5
