@@ -289,7 +289,8 @@ def _segment(name: str) -> str:
         return encoded or "%"
     digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:32]
     suffix = PurePosixPath(encoded).suffix[:10]
-    return f"{encoded[: _MAX_SEGMENT - len(digest) - len(suffix) - 1]}%{digest}{suffix}"
+    mark = f"%~{digest}{suffix}"  # "%~" is in no encoded name
+    return encoded[: _MAX_SEGMENT - len(mark)] + mark
 
 
 # --- the pages of an answer ---
