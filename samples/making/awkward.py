@@ -49,7 +49,7 @@ def damaged() -> Iterator[Document]:
     noise = np.random.default_rng(20240621).integers(0, 256, 2048, dtype=np.uint8).tobytes()
     yield Document(
         f"{FOLDER}/random.bin", noise, "random bytes", file_type=1, pages=0, outcome="error",
-        error=("unsupported", "not supported", "not a"),
+        error=("unsupported", "not supported", "supported format"),
     )  # fmt: skip
 
 
@@ -101,7 +101,11 @@ def pictures() -> Iterator[Document]:
     data = encode(Image.fromarray(rgba), "PNG", optimize=True)
     yield image("transparent-text.png", data, "black text in the alpha channel only", "transparent")
 
-    yield image("note.gif", encode(page("gif").quantize(16, dither=0), "GIF"), "GIF", "gif")
+    data = encode(page("gif").quantize(16, dither=0), "GIF")
+    yield Document(
+        f"{FOLDER}/note.gif", data, "GIF, a kind that the official pipeline cannot read either", file_type=1, pages=0,
+        outcome="error", error=("gif",),
+    )  # fmt: skip
     yield image("note.webp", encode(page("webp"), "WEBP", quality=60, method=4), "WebP", "webp")
 
     g4 = picture(notice_pdf(*prose.NOTICES["g4"]), dpi=200).convert("1", dither=Image.Dither.NONE)
@@ -155,14 +159,13 @@ def extremes() -> Iterator[Document]:
         outcome="error", error=("pixels",), note="2.7 GB once decoded: the header must be enough to refuse it",
     )  # fmt: skip
 
-    def one_line(canvas: Canvas) -> None:
-        canvas.setFont("Sans", 420)
-        canvas.drawString(1000, 7000, "A page of two hundred inches")
+    def large_print(canvas: Canvas) -> None:
+        put(canvas, " ".join(prose.LARGE_PRINT), style("Serif", 600), 1800, 10_000, 10_800)
 
     side = 14_400.0
     yield Document(
-        f"{FOLDER}/huge-mediabox.pdf", pdf((side, side), "Huge", one_line), "page of 14400 x 14400 pt",
-        outcome="parsed or error", snippets={1: ("A page of two hundred inches",)}, error=("pixels", "large"),
+        f"{FOLDER}/huge-mediabox.pdf", pdf((side, side), "Huge", large_print), "page of 14400 x 14400 pt",
+        outcome="parsed or error", snippets={1: prose.LARGE_PRINT}, error=("pixels", "large"),
         note="drawn at a bounded scale, or refused; never out of memory",
     )  # fmt: skip
     yield Document(f"{FOLDER}/blank-a4.pdf", pdf(A4, "Blank", lambda canvas: None), "blank A4 page", outcome="empty")

@@ -72,10 +72,13 @@ def put(canvas: Canvas, text: str, look: ParagraphStyle, x: float, top: float, w
 
 
 def notice(heading: str, *sentences: str, size: tuple[float, float] = (420.0, 240.0)) -> Callable[[Canvas], None]:
-    """A small page: a heading and a few sentences, in 15 pt so that it survives every kind of picture file."""
+    """A small page: a heading and a few sentences, in 15 pt so that it survives every kind of picture file.
+
+    The heading stands well below the upper edge, where layout models would take it for a running header.
+    """
 
     def draw(canvas: Canvas) -> None:
-        margin, top = size[0] * 0.09, size[1] * 0.86
+        margin, top = size[0] * 0.09, size[1] * 0.72
         top = put(canvas, heading, style("Sans-Bold", 20), margin, top, size[0] - 2 * margin) - 14
         put(canvas, " ".join(sentences), style("Serif", 15, leading=21), margin, top, size[0] - 2 * margin)
 

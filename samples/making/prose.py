@@ -162,7 +162,7 @@ ZH_BODY = (
     (
         "text",
         "雨水花园是一块略低于地面的浅洼绿地。下雨时，屋顶和道路上的雨水先流到这里，被植物和土壤慢慢吸收，"
-        "而不是直接排入下水道。这样既能减轻排水管网的压力，也能让干净的水回到地下。",
+        "而不是直接排入下水道。这样既能减轻城市排水管网的压力，也能让干净的水回到地下。",
     ),
     (
         "text",
@@ -311,5 +311,10 @@ STATIONS = (
     ("Marrow Head", "The assistant keeper caught eleven cod from the steps."),
     ("Skerry Bank", "Ice on the gallery had to be broken with hammers."),
     ("Far Light", "No ship was seen during the whole of the last week."),
+)
+LARGE_PRINT = (
+    "This page is two hundred inches wide and as high as a house.",
+    "It was drawn for the wall of the sail loft, where the letters must be read from the other shore.",
+    "Please do not print it at home.",
 )
 FORM_FIELDS = (("Name of vessel", "Grey Heron"), ("Home port", "Port Ellery"), ("Berth requested", "South quay 14"))
