@@ -3,7 +3,8 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hps.config import PipelineConfig
+from hps import docx_export
+from hps.config import PipelineConfig, Preprocessor
 from hps.contract import LayoutParsingRequest
 from hps.document import ModelSettings
 from hps.errors import NotEnabled
@@ -31,7 +32,10 @@ class RestructureOptions:
 
 @dataclass(frozen=True, slots=True)
 class ParseOptions:
-    """restructure is None when pages stay as they are; prompt_label counts only without layout detection."""
+    """restructure is None when pages stay as they are; prompt_label counts only without layout detection.
+
+    orientation, unwarping: parts of the document preprocessor that run, orientation first.
+    """
 
     settings: ModelSettings
     layout: LayoutRules
@@ -40,22 +44,22 @@ class ParseOptions:
     restructure: RestructureOptions | None
     orientation: bool
     prompt_label: str
+    unwarping: bool = False
 
 
-def resolve(request: LayoutParsingRequest, config: PipelineConfig, *, has_orientation: bool) -> ParseOptions:
-    """Raises NotEnabled for what the running configuration lacks."""
+def resolve(
+    request: LayoutParsingRequest, config: PipelineConfig, *, has_orientation: bool, has_unwarping: bool = False
+) -> ParseOptions:
+    """has_orientation, has_unwarping: the models that run. Raises NotEnabled for what the running configuration lacks."""
     defaults = config.model_settings
-    if request.useDocUnwarping:
-        raise NotEnabled("useDocUnwarping is not available: this configuration has no unwarping model")
-    if request.useDocOrientationClassify and not has_orientation:
-        raise NotEnabled(
-            "useDocOrientationClassify is not available: the running layout backend has no orientation model"
-        )
-    # As in the reference, asking for one part switches the preprocessor on; only what was asked for is done.
-    orientation = bool(request.useDocOrientationClassify)
+    use_preprocessor, orientation, unwarping = _preprocessing(request, config.preprocessor)
+    orientation = _available(orientation, has_orientation, _ORIENTATION)
+    unwarping = _available(unwarping, has_unwarping, _UNWARPING)
+    if request.outputFormats:
+        docx_export.require()
     settings = replace(
         defaults,
-        use_doc_preprocessor=orientation or defaults.use_doc_preprocessor,
+        use_doc_preprocessor=use_preprocessor,
         use_layout_detection=_or(request.useLayoutDetection, defaults.use_layout_detection),
         use_chart_recognition=_or(request.useChartRecognition, defaults.use_chart_recognition),
         use_seal_recognition=_or(request.useSealRecognition, defaults.use_seal_recognition),
@@ -85,7 +89,43 @@ def resolve(request: LayoutParsingRequest, config: PipelineConfig, *, has_orient
         ),
         orientation=orientation,
         prompt_label=request.promptLabel or "ocr",
+        unwarping=unwarping,
     )
+
+
+_ORIENTATION = (
+    "useDocOrientationClassify is not enabled: the layout backend has no orientation model; "
+    "set HPS_LAYOUT_BACKEND=onnx or HPS_LAYOUT_BACKEND=transformers"
+)
+_UNWARPING = (
+    "useDocUnwarping is not enabled: the layout backend has no unwarping model; "
+    "set HPS_LAYOUT_BACKEND=transformers, or use_doc_unwarping: false in the pipeline configuration"
+)
+
+
+def _preprocessing(request: LayoutParsingRequest, preprocessor: Preprocessor) -> tuple[bool, bool | None, bool | None]:
+    """Whether the preprocessor runs, and its two parts: True is demanded, None is done if there is a model (SPEC B.4).
+
+    A request that names a part decides alone whether the preprocessor runs. A part that neither the request nor a
+    preprocessor that is on by default asks for must not fail those who only want the other.
+    """
+    named = (request.useDocOrientationClassify, request.useDocUnwarping)
+    runs = preprocessor.by_default if named == (None, None) else True in named
+    if not runs:
+        return False, False, False
+
+    def part(wanted: bool | None, default: bool) -> bool | None:
+        if wanted is not None or not default:
+            return bool(wanted)
+        return True if preprocessor.by_default else None
+
+    return True, part(named[0], preprocessor.orientation), part(named[1], preprocessor.unwarping)
+
+
+def _available(wanted: bool | None, is_there: bool, refusal: str) -> bool:
+    if wanted and not is_there:
+        raise NotEnabled(refusal)
+    return is_there if wanted is None else wanted
 
 
 def _or(value: bool | None, default: bool) -> bool:

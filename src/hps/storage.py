@@ -336,11 +336,16 @@ async def publish(
         return with_urls(page, {file.place: url for file, url in zip(files, urls, strict=True)})
 
     remaining = context.remaining_s()
+    work = [asyncio.create_task(published(index, page)) for index, page in enumerate(pages)]
     try:
         async with asyncio.timeout(remaining):
-            return list(await asyncio.gather(*(published(index, page) for index, page in enumerate(pages))))
+            return list(await asyncio.gather(*work))
     except TimeoutError:
         raise DeadlineExceeded from None
+    finally:
+        for task in work:
+            task.cancel()
+        await asyncio.gather(*work, return_exceptions=True)
 
 
 def with_urls(page: dict[str, Any], urls: Mapping[tuple[str, ...], str]) -> dict[str, Any]:
