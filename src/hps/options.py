@@ -50,7 +50,7 @@ class ParseOptions:
 def resolve(
     request: LayoutParsingRequest, config: PipelineConfig, *, has_orientation: bool, has_unwarping: bool = False
 ) -> ParseOptions:
-    """has_orientation, has_unwarping: the models that run. Raises NotEnabled for what the running configuration lacks."""
+    """has_orientation, has_unwarping: models that run. Raises NotEnabled for what the running configuration lacks."""
     defaults = config.model_settings
     use_preprocessor, orientation, unwarping = _preprocessing(request, config.preprocessor)
     orientation = _available(orientation, has_orientation, _ORIENTATION)
