@@ -15,6 +15,8 @@ START_TIMEOUT_S = 120
 
 def main() -> int:
     hps = [sys.executable, "-m", "hps"]
+    # A terminated demo must end the service too, which the default action of SIGTERM would skip.
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(143))
     print("starting the service (Triton, recogniser, gateway) ...", file=sys.stderr)
     service = subprocess.Popen(
         [*hps, "up", "--port", str(free_port())], stdout=subprocess.PIPE, text=True, start_new_session=True

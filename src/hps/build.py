@@ -20,14 +20,10 @@ from hps.settings import Settings
 from hps.vlm_client import VlmClient
 
 
-def pipeline_config(settings: Settings) -> PipelineConfig:
-    return config.for_release(settings.pipeline_name)
-
-
 class Parser:
     """The handler of `layout-parsing`: owns the stages and the pipeline over them."""
 
-    def __init__(self, settings: Settings, detector: LayoutDetector) -> None:
+    def __init__(self, settings: Settings, detector: LayoutDetector, pipeline: PipelineConfig) -> None:
         self._executor = ThreadPoolExecutor(max(2, os.cpu_count() or 2), thread_name_prefix="cpu")
         limits = DecodeLimits(
             max_pixels=settings.max_image_pixels,
@@ -44,11 +40,11 @@ class Parser:
         )
         fetcher = UrlFetcher(settings.url_input, timeout_s=settings.url_timeout, max_bytes=settings.url_max_bytes)
         self._pipeline = Pipeline(
-            pipeline_config(settings),
+            pipeline,
             Stages(self._decoder, fetcher, detector, self._vlm, self._executor),
             Limits(settings.page_window, settings.layout_in_flight, settings.health_check_timeout),
             vlm_model=hps_settings.vlm_model(settings),
-            has_orientation=backends.has_orientation(settings.layout_backend),
+            has_orientation=backends.has_orientation(settings),
         )
 
     async def start(self) -> None:
@@ -110,7 +106,9 @@ def restructured(request: RestructurePagesRequest, release: str) -> dict[str, An
 
 
 def parser(settings: Settings, detector: LayoutDetector) -> Parser:
-    return Parser(settings, detector)
+    """Raises ConfigError when pipeline_config.yaml cannot be used."""
+    pipeline, effective = config.effective(settings)
+    return Parser(effective, detector, pipeline)
 
 
 def restructurer(settings: Settings) -> Restructurer:

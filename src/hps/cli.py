@@ -119,4 +119,4 @@ def _parse(arguments: argparse.Namespace) -> int:
 def _conformance(arguments: argparse.Namespace) -> int:
     from hps.conformance import runner
 
-    return runner.main([str(arguments.directory)] + (["--group", arguments.group] if arguments.group else []))
+    return runner.main([str(arguments.directory), *(["--group", arguments.group] if arguments.group else [])])
