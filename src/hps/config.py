@@ -164,11 +164,20 @@ def effective(settings: Settings) -> tuple[PipelineConfig, Settings]:
         "vlm_timeout": config.genai.timeout_s,
         "vlm_retries": config.genai.max_retries,
         "layout_backend": config.layout_backend,
+        "layout_model_dir": config.layout_model_dir,
+        "orientation_model_dir": config.preprocessor.orientation_model_dir,
+        "unwarping_model_dir": config.preprocessor.unwarping_model_dir,
     }
     unset = {
         name: value for name, value in from_file.items() if value is not None and name not in settings.model_fields_set
     }
-    return config, settings.model_copy(update=unset)
+    filled = settings.model_copy(update=unset)
+    if filled.layout_backend != "transformers" and any(name.endswith("model_dir") for name in unset):
+        log.warning(
+            "pipeline configuration: model_dir has no effect: the layout backend %s brings its own models",
+            filled.layout_backend,
+        )
+    return config, filled
 
 
 # --- from the file's schema to ours ---

@@ -95,11 +95,12 @@ def resolve(
 
 _ORIENTATION = (
     "useDocOrientationClassify is not enabled: the layout backend has no orientation model; "
-    "set HPS_LAYOUT_BACKEND=onnx or HPS_LAYOUT_BACKEND=transformers"
+    "set HPS_LAYOUT_BACKEND=onnx, or HPS_LAYOUT_BACKEND=transformers with HPS_ORIENTATION_MODEL_DIR"
 )
 _UNWARPING = (
     "useDocUnwarping is not enabled: the layout backend has no unwarping model; "
-    "set HPS_LAYOUT_BACKEND=transformers, or use_doc_unwarping: false in the pipeline configuration"
+    "set HPS_LAYOUT_BACKEND=transformers with HPS_UNWARPING_MODEL_DIR, "
+    "or use_doc_unwarping: false in the pipeline configuration"
 )
 
 

@@ -370,3 +370,15 @@ def test_a_file_of_another_release_says_which_variable_to_set(tmp_path: Path) ->
     environ = {"HPS_PIPELINE_CONFIG": str(written(tmp_path, {}, "PaddleOCR-VL-1.5"))}
     with pytest.raises(ConfigError, match=r"set HPS_PIPELINE_NAME=PaddleOCR-VL-1\.5"):
         effective(settings.load(environ))
+
+
+def test_model_folders_of_the_file_reach_the_backend_that_uses_them(
+    tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    changes = {"SubModules.LayoutDetection.model_dir": "/models/layout"}
+    environ = {"HPS_PIPELINE_CONFIG": str(written(tmp_path, changes))}
+    _, filled = effective(settings.load(environ | {"HPS_LAYOUT_BACKEND": "transformers"}))
+    assert filled.layout_model_dir == Path("/models/layout")
+    assert "model_dir" not in caplog.text
+    effective(settings.load(environ))
+    assert "model_dir has no effect: the layout backend onnx" in caplog.text
