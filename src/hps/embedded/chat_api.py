@@ -100,6 +100,9 @@ async def _while_connected(request: Request, pool: RecognitionPool, asked: Quest
     try:
         await asyncio.wait({work, departure}, return_when=asyncio.FIRST_COMPLETED)
         return await work if work.done() else None
+    except asyncio.CancelledError as error:
+        # Only the server does this, at its end; the client should hear why.
+        raise ChatError(503, "The recogniser is shutting down", code="closing") from error
     finally:
         departure.cancel()
         work.cancel()

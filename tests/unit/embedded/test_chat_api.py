@@ -137,6 +137,7 @@ async def test_metrics_show_running_and_waiting(client: httpx.AsyncClient, recog
     text = ""
     async with asyncio.timeout(5):
         while "waiting{" not in text or f'waiting{{model_name="{MODEL}"}} 2' not in text:
+            await asyncio.sleep(0)  # this transport never yields by itself
             text = (await client.get("/metrics")).text
     assert f'vllm:num_requests_running{{model_name="{MODEL}"}} 1' in text
     recogniser.release.set()
@@ -181,8 +182,8 @@ async def test_waiting_work_of_a_departed_client_never_starts(
     left = asyncio.Event()
     call = asyncio.create_task(leaving(app, "never", left))
     async with asyncio.timeout(5):
-        while " 1\n" not in (await client.get("/metrics")).text.split("num_requests_waiting{")[1]:
-            pass
+        while " 1\n" not in (await client.get("/metrics")).text.split("num_requests_waiting{")[1]:  # noqa: ASYNC110
+            await asyncio.sleep(0)  # this transport never yields by itself
     left.set()
     await call
     recogniser.release.set()
