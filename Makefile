@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
-LOCKS  := $(addprefix requirements/,gateway.txt pipeline.txt embedded.txt cli.txt dev.txt models.txt)
+LOCKS  := $(addprefix requirements/,gateway.txt pipeline.txt embedded.txt cli.txt docx.txt storage.txt dev.txt models.txt)
 READY  := $(VENV)/.ready
 CODE   := src gateway model_repo tests benchmarks samples
 

@@ -94,7 +94,20 @@ class Settings(BaseSettings):
     layout_instances: int | None = Field(None, ge=1, le=64, description="Processes of layout-detection")
     layout_batch_size: int | None = Field(None, ge=1, le=64, description="Pages in one layout batch at most")
     layout_in_flight: int = Field(16, ge=1, le=512, description="Pages at the layout model from one coordinator")
-    layout_threads: int = Field(2, ge=1, le=64, description="CPU threads of a layout predictor")
+    layout_threads: int = Field(2, ge=1, le=64, description="CPU threads of the layout model's process")
+    layout_model_dir: Path | None = Field(
+        None, description="Folder of PP-DocLayoutV2 or V3 (config.json, model.safetensors) for `transformers`"
+    )
+    orientation_model_dir: Path | None = Field(
+        None, description="Folder of PP-LCNet_x1_0_doc_ori for `transformers` (unset: no orientation there)"
+    )
+    unwarping_model_dir: Path | None = Field(
+        None, description="Folder of UVDoc for `transformers` (unset: no unwarping)"
+    )
+    layout_compile: bool = Field(False, description="Compile the layout model of `transformers` when it starts")
+    layout_compile_cache: Path | None = Field(
+        None, description="Folder that keeps compiled models between starts (unset: a temporary one of the machine)"
+    )
     layout_fixed_file: Path | None = Field(None, description="Boxes of the backend `fixed`, for tests and benchmarks")
     layout_fixed_delay: float = Field(0, ge=0, description="Seconds a batch that the backend `fixed` pretends to work")
 
@@ -184,11 +197,15 @@ def variable(field: str) -> str:
 
 
 def environment(settings: Settings) -> dict[str, str]:
-    """The variables that make a child process see the same settings: those that differ from their default."""
+    """The variables that make a child process see the same settings.
+
+    Those that were set count even at their default: a set variable wins over pipeline_config.yaml, a default does not.
+    """
     return {
         variable(name): str(getattr(settings, name))
         for name, field in Settings.model_fields.items()
-        if getattr(settings, name) is not None and getattr(settings, name) != field.default
+        if getattr(settings, name) is not None
+        and (name in settings.model_fields_set or getattr(settings, name) != field.default)
     }
 
 
