@@ -85,11 +85,12 @@ def _up(arguments: argparse.Namespace) -> int:
 
 
 def _triton(arguments: argparse.Namespace) -> int:
+    from hps import config
     from hps.triton import launcher
 
     settings = load()
     configure_logging(settings.log_level)
-    return launcher.main(settings)
+    return launcher.main(config.effective(settings, report=True)[1])
 
 
 def _parse(arguments: argparse.Namespace) -> int:

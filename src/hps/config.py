@@ -124,7 +124,7 @@ def for_release(name: str) -> PipelineConfig:
 def load(path: Path) -> PipelineConfig:
     """A user's file; what it leaves out is as the release's own file has it.
 
-    (Except Serving.extra.max_num_input_imgs, which is 10 where it is missing, as in the reference.) Logs the notes.
+    (Except Serving.extra.max_num_input_imgs, which is 10 where it is missing, as in the reference.)
     Raises ConfigError that names each key that is unknown, of the wrong type or range, or asks for the impossible.
     """
     try:
@@ -137,16 +137,13 @@ def load(path: Path) -> PipelineConfig:
     except yaml.YAMLError as error:  # the text of others repeats the file, which may hold keys
         raise ConfigError(f"pipeline configuration {path} is not YAML") from error
     parsed = config_schema.validated(data)
-    config = _config(parsed, for_release(parsed.pipeline_name))
-    for note in config.notes:
-        log.warning("pipeline configuration: %s", note)
-    return config
+    return _config(parsed, for_release(parsed.pipeline_name))
 
 
-def effective(settings: Settings) -> tuple[PipelineConfig, Settings]:
+def effective(settings: Settings, *, report: bool = False) -> tuple[PipelineConfig, Settings]:
     """The configuration that the settings name, and the settings with the file's values where no variable is set.
 
-    Raises ConfigError; also when the file is of another release than HPS_PIPELINE_NAME, which other processes go by.
+    report: log what has no effect; for the first process of several that read the same file. Raises ConfigError; also when the file is of another release than HPS_PIPELINE_NAME, which other processes go by.
     """
     if settings.pipeline_config is None:
         return for_release(settings.pipeline_name), settings
@@ -172,6 +169,10 @@ def effective(settings: Settings) -> tuple[PipelineConfig, Settings]:
         name: value for name, value in from_file.items() if value is not None and name not in settings.model_fields_set
     }
     filled = settings.model_copy(update=unset)
+    if not report:
+        return config, filled
+    for note in config.notes:
+        log.warning("pipeline configuration: %s", note)
     if filled.layout_backend != "transformers" and any(name.endswith("model_dir") for name in unset):
         log.warning(
             "pipeline configuration: model_dir has no effect: the layout backend %s brings its own models",

@@ -10,11 +10,12 @@ from typing import Annotated, Any, Literal
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError
 
 from hps.layout.labels import LABELS
+from hps.settings import SettingsError
 
 MERGE_MODES = ("large", "small", "union")
 
 
-class ConfigError(ValueError):
+class ConfigError(SettingsError):
     """The pipeline configuration cannot be used; the message names each key by its dotted path."""
 
 

@@ -21,6 +21,7 @@ from urllib.parse import quote, urlsplit
 
 from hps.context import RequestContext
 from hps.errors import BackendError, DeadlineExceeded
+from hps.settings import SettingsError
 
 JPEG: Final = "image/jpeg"
 DOCX: Final = "application/vnd.openxmlformats-officedocument.wordprocessingml.document"
@@ -31,7 +32,7 @@ _MEMORY_LIMIT: Final = 256 * 2**20
 _MAX_SEGMENT: Final = 150  # file systems take 255 bytes a name; the temporary name adds some
 
 
-class StorageError(ValueError):
+class StorageError(SettingsError):
     """The configured store cannot be used; the message says what to change."""
 
 

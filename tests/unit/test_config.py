@@ -1,6 +1,5 @@
 """The releases' own files, and what a user's tuned one may and may not do."""
 
-import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
@@ -235,18 +234,22 @@ def test_a_file_that_cannot_be_read_is_refused(tmp_path: Path, content: bytes | 
 
 
 @pytest.mark.parametrize("path", sorted(config.WITHOUT_EFFECT))
-def test_a_known_key_without_effect_is_reported_once_with_the_reason(
-    tuned: Tuned, path: str, caplog: pytest.LogCaptureFixture
-) -> None:
+def test_a_known_key_without_effect_is_noted_once_with_the_reason(tuned: Tuned, path: str) -> None:
     value: object = 4
     if path.endswith(("use_queues", "use_hpip")):
         value = False
     if path.endswith(("model_dir", "backend")):
         value = "onnxruntime"
-    with caplog.at_level(logging.WARNING):
-        tuned({path: value})
-    lines = [record.getMessage() for record in caplog.records if f" {path} " in record.getMessage()]
-    assert lines == [f"pipeline configuration: {path} has no effect: {config.WITHOUT_EFFECT[path]}"]
+    lines = [note for note in tuned({path: value}).notes if note.startswith(f"{path} ")]
+    assert lines == [f"{path} has no effect: {config.WITHOUT_EFFECT[path]}"]
+
+
+def test_only_the_process_that_reports_logs_the_notes(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
+    environ = {"HPS_PIPELINE_CONFIG": str(written(tmp_path, {"use_queues": False}))}
+    effective(settings.load(environ))
+    assert not caplog.records
+    effective(settings.load(environ), report=True)
+    assert "pipeline configuration: use_queues has no effect" in caplog.text
 
 
 def test_a_local_model_of_the_reference_is_reported(tuned: Tuned) -> None:
@@ -380,5 +383,5 @@ def test_model_folders_of_the_file_reach_the_backend_that_uses_them(
     _, filled = effective(settings.load(environ | {"HPS_LAYOUT_BACKEND": "transformers"}))
     assert filled.layout_model_dir == Path("/models/layout")
     assert "model_dir" not in caplog.text
-    effective(settings.load(environ))
+    effective(settings.load(environ), report=True)
     assert "model_dir has no effect: the layout backend onnx" in caplog.text
