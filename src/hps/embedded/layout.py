@@ -14,8 +14,9 @@ from hps.embedded.page_regions import PageRegion, page_regions
 from hps.embedded.picodet import PicoDet
 from hps.embedded.sessions import Session
 from hps.embedded.text_lines import load_line_detector
-from hps.layout.detector import LayoutInput
+from hps.layout.detector import Finish, finished
 from hps.layout.labels import CLASS_IDS
+from hps.layout.page_inputs import Grid, LayoutInput, PageInputs
 
 ORIENTATION_SIDE = 960
 # Small pictures are enlarged for the line detector, up to this factor and this side.
@@ -30,13 +31,19 @@ class OnnxLayout:
     picodet: PicoDet
     line_detector: LineDetector
     orientation_model: OrientationModel
+    inputs: PageInputs
     max_side: int
-    has_orientation: bool = True
 
-    def detect(self, pages: Sequence[LayoutInput]) -> list[Detections]:
-        return [self._detect(page) for page in pages]
+    def detect(self, pages: Sequence[LayoutInput]) -> list[Finish]:
+        return finished([self._detect(page) for page in pages])
 
-    def orientation(self, page: LayoutInput) -> int:
+    def orientations(self, pages: Sequence[LayoutInput]) -> list[int]:
+        return [self._orientation(page) for page in pages]
+
+    def grids(self, pages: Sequence[LayoutInput]) -> list[Grid]:
+        raise NotImplementedError("no unwarping model")
+
+    def _orientation(self, page: LayoutInput) -> int:
         lines = bounds(self.line_detector.lines(page.image, ORIENTATION_SIDE))
         return self.orientation_model.angle(page.image, lines)
 
@@ -57,11 +64,12 @@ def _rows(regions: list[PageRegion], x_scale: float, y_scale: float) -> NDArray[
     return rows
 
 
-def load_layout(*, threads: int, max_side: int) -> OnnxLayout:
-    """Raises ModelFileError when a wheel is missing."""
+def load_layout(*, threads: int, inputs: PageInputs, max_side: int) -> OnnxLayout:
+    """max_side: of the image in which text lines are looked for. Raises ModelFileError when a wheel is missing."""
     return OnnxLayout(
         PicoDet(Session(LAYOUT.path(), threads)),
         load_line_detector(Quality.FAST, threads),
         load_orientation_model(threads),
+        inputs,
         max_side,
     )

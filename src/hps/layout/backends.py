@@ -1,42 +1,60 @@
 """The layout backends by the name that HPS_LAYOUT_BACKEND gives them.
 
-Coordinators only need `input_side`; the libraries and weights of a backend are loaded by `create` alone.
+Coordinators only need `page_inputs`; the libraries and weights of a backend are loaded by `create` alone.
 """
-
-from pathlib import Path
 
 from hps.layout.detector import LayoutBackend
 from hps.layout.fixed import MAX_SIDE as FIXED_SIDE
 from hps.layout.fixed import load_fixed
+from hps.layout.page_inputs import Bounded, CentreCrop, CornerAligned, PageInputs, Stretched
+from hps.settings import Settings
 
-INPUT_SIDES = {"onnx": 1600, "fixed": FIXED_SIDE}
-
-
-WITH_ORIENTATION = frozenset({"onnx"})
-
-
-def has_orientation(name: str) -> bool:
-    """Whether the backend classifies orientation, without loading it."""
-    return name in WITH_ORIENTATION
+ONNX_SIDE = 1600
 
 
-def input_side(name: str) -> int:
-    """Long side in pixels of the images that the backend wants. Raises ValueError for an unknown name."""
-    if name not in INPUT_SIDES:
-        raise ValueError(f"unknown layout backend {name!r}; the choices are: {', '.join(sorted(INPUT_SIDES))}")
-    return INPUT_SIDES[name]
+def page_inputs(settings: Settings) -> PageInputs:
+    """What the configured backend wants of pages, without loading it."""
+    match settings.layout_backend:
+        case "onnx":
+            return PageInputs(Bounded(ONNX_SIDE), orientation=Bounded(ONNX_SIDE))
+        case "fixed":
+            return PageInputs(Bounded(FIXED_SIDE))
+        case "transformers":
+            return PageInputs(
+                Stretched(800, 800),
+                orientation=CentreCrop(256, 224) if settings.orientation_model_dir else None,
+                unwarping=CornerAligned(488, 712) if settings.unwarping_model_dir else None,
+            )
 
 
-def create(name: str, *, fixed_file: str, threads: int) -> LayoutBackend:
-    """Loads a backend; `fixed_file` matters to `fixed` only, `threads` (of its own computing) to `onnx` only.
+def has_orientation(settings: Settings) -> bool:
+    """Whether the configured backend classifies orientation, without loading it."""
+    return page_inputs(settings).orientation is not None
 
-    Raises ValueError for an unknown name or a bad file of boxes, ModelFileError when model files are missing.
+
+def has_unwarping(settings: Settings) -> bool:
+    """Whether the configured backend unwarps pages, without loading it."""
+    return page_inputs(settings).unwarping is not None
+
+
+def create(settings: Settings, *, gpu: int | None = None, max_batch: int = 8) -> LayoutBackend:
+    """Loads the configured backend. `gpu` (a device's number) and `max_batch` (the most pages that it will be given at
+    once) matter to `transformers` only.
+
+    Raises ValueError for a setting that is missing or a bad file of boxes; ModelFileError when model files are missing
+    or of another kind; ImportError when the backend's libraries are not installed.
     """
-    max_side = input_side(name)
-    if name == "fixed":
-        if not fixed_file:
-            raise ValueError("the layout backend 'fixed' needs a file of boxes")
-        return load_fixed(Path(fixed_file))
-    from hps.embedded.layout import load_layout
+    inputs = page_inputs(settings)
+    match settings.layout_backend:
+        case "onnx":
+            from hps.embedded.layout import load_layout
 
-    return load_layout(threads=threads, max_side=max_side)
+            return load_layout(threads=settings.layout_threads, inputs=inputs, max_side=ONNX_SIDE)
+        case "fixed":
+            if settings.layout_fixed_file is None:
+                raise ValueError("the layout backend 'fixed' needs a file of boxes: HPS_LAYOUT_FIXED_FILE")
+            return load_fixed(settings.layout_fixed_file)
+        case "transformers":
+            from hps.layout.pytorch.backend import load_transformers
+
+            return load_transformers(settings, inputs, gpu=gpu, max_batch=max_batch)

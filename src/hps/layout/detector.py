@@ -1,54 +1,45 @@
 """What a layout model is to the rest of the package: the backend protocol, the detector protocol, and one of each side.
 
-A backend is the model itself: synchronous, owned by one thread, fed with bounded images. A detector is what the
+A backend is the model itself: synchronous, owned by one thread, fed with prepared images. A detector is what the
 pipeline awaits; where the model runs (this process, a Triton model) is its secret.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
-from typing import Protocol
-
-import cv2
-import numpy as np
+from typing import Protocol, TypeVar
 
 from hps.document import Detections, Image
 from hps.errors import NotEnabled
+from hps.layout.page_inputs import Grid, InputForm, LayoutInput, PageInputs, layout_input
 
+T = TypeVar("T")
 
-@dataclass(frozen=True, slots=True, eq=False)
-class LayoutInput:
-    """A page as a backend gets it.
-
-    image: BGR uint8 (h, w, 3), long side at most the backend's `max_side`.
-    width, height: size in pixels of the page that the image was made from; detections refer to it.
-    """
-
-    image: Image
-    width: int
-    height: int
+Finish = Callable[[], Detections]
+"""The rest of a page's detection, after the model's own work: cheap, made once, in any thread."""
 
 
 class LayoutBackend(Protocol):
-    """A layout model. Not thread-safe: one thread creates it, or at least is the only one to call it."""
+    """A layout model. Not thread-safe: one thread creates it, or at least is the only one to call it.
+
+    Each method takes pages in the form that `inputs` has for its task, and gives one result a page, in order.
+    """
 
     @property
-    def max_side(self) -> int:
-        """Long side in pixels of the images that it wants; more would be thrown away."""
+    def inputs(self) -> PageInputs: ...
+
+    def detect(self, pages: Sequence[LayoutInput]) -> list[Finish]:
+        """Rows in pixels of the original page (SPEC C.3). The model is free again when this returns, and the images
+        are no longer needed."""
         ...
 
-    @property
-    def has_orientation(self) -> bool:
-        """Whether `orientation` classifies; without it every page counts as upright."""
+    def orientations(self, pages: Sequence[LayoutInput]) -> list[int]:
+        """Counter-clockwise degrees (0, 90, 180 or 270) that turn a page upright (SPEC B.4). Not called when `inputs`
+        has no form for it."""
         ...
 
-    def detect(self, pages: Sequence[LayoutInput]) -> list[Detections]:
-        """One result a page, in order, rows in pixels of the original page (SPEC C.3)."""
-        ...
-
-    def orientation(self, page: LayoutInput) -> int:
-        """Counter-clockwise degrees (0, 90, 180 or 270) that turn the page upright (SPEC B.4)."""
+    def grids(self, pages: Sequence[LayoutInput]) -> list[Grid]:
+        """How to flatten each page. Not called when `inputs` has no form for it."""
         ...
 
 
@@ -58,7 +49,11 @@ class LayoutDetector(Protocol):
     async def detect(self, image: Image) -> Detections: ...
 
     async def orientation(self, image: Image) -> int:
-        """As LayoutBackend.orientation. Raises NotEnabled when the backend has no classifier."""
+        """As LayoutBackend.orientations. Raises NotEnabled when the backend has no classifier."""
+        ...
+
+    async def grid(self, image: Image) -> Grid:
+        """As LayoutBackend.grids. Raises NotEnabled when the backend has no unwarping model."""
         ...
 
 
@@ -70,26 +65,39 @@ class LocalLayoutDetector:
         self._thread = ThreadPoolExecutor(max_workers=1, thread_name_prefix="layout")
 
     async def detect(self, image: Image) -> Detections:
-        page = bounded(image, self._backend.max_side)
-        loop = asyncio.get_running_loop()
-        return (await loop.run_in_executor(self._thread, self._backend.detect, [page]))[0]
+        finish = await self._run(self._backend.detect, self._backend.inputs.detection, image)
+        return finish()
 
     async def orientation(self, image: Image) -> int:
-        if not self._backend.has_orientation:
-            raise NotEnabled("Document orientation classification is not available with this layout backend")
-        page = bounded(image, self._backend.max_side)
-        return await asyncio.get_running_loop().run_in_executor(self._thread, self._backend.orientation, page)
+        return await self._run(self._backend.orientations, orientation_form(self._backend.inputs), image)
+
+    async def grid(self, image: Image) -> Grid:
+        return await self._run(self._backend.grids, unwarping_form(self._backend.inputs), image)
+
+    async def _run(self, method: Callable[[Sequence[LayoutInput]], list[T]], form: InputForm, image: Image) -> T:
+        page = layout_input(form, image)
+        (result,) = await asyncio.get_running_loop().run_in_executor(self._thread, method, [page])
+        return result
 
     def close(self) -> None:
         """Lets the running page finish, drops those that wait, ends the thread."""
         self._thread.shutdown(wait=True, cancel_futures=True)
 
 
-def bounded(image: Image, max_side: int) -> LayoutInput:
-    """The page with its long side at most `max_side`, by area averaging; the same array when it is small enough."""
-    height, width = image.shape[:2]
-    scale = max_side / max(height, width)
-    if scale >= 1:
-        return LayoutInput(image, width, height)
-    size = (max(1, round(width * scale)), max(1, round(height * scale)))
-    return LayoutInput(np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8), width, height)
+def orientation_form(inputs: PageInputs) -> InputForm:
+    """Raises NotEnabled when the backend has no classifier."""
+    if inputs.orientation is None:
+        raise NotEnabled("Document orientation classification is not available with this layout backend")
+    return inputs.orientation
+
+
+def unwarping_form(inputs: PageInputs) -> InputForm:
+    """Raises NotEnabled when the backend has no unwarping model."""
+    if inputs.unwarping is None:
+        raise NotEnabled("Document unwarping is not available with this layout backend")
+    return inputs.unwarping
+
+
+def finished(detections: Sequence[Detections]) -> list[Finish]:
+    """For a backend that leaves nothing to finish."""
+    return [lambda page=page: page for page in detections]  # type: ignore[misc]

@@ -11,10 +11,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hps.document import Detections
-from hps.layout.detector import LayoutInput
+from hps.layout.detector import Finish, finished
+from hps.layout.page_inputs import Bounded, Grid, LayoutInput, PageInputs
 
 # The side of the official layout models' input, so that benchmarks move as many bytes as production does.
 MAX_SIDE = 800
+INPUTS = PageInputs(Bounded(MAX_SIDE))
 COLUMNS = 7
 
 
@@ -27,16 +29,18 @@ class FixedLayout:
 
     rows: NDArray[np.float32]
     delay_s: float = 0.0
-    max_side: int = MAX_SIDE
-    has_orientation: bool = False
+    inputs: PageInputs = INPUTS
 
-    def detect(self, pages: Sequence[LayoutInput]) -> list[Detections]:
+    def detect(self, pages: Sequence[LayoutInput]) -> list[Finish]:
         if self.delay_s:
             time.sleep(self.delay_s * len(pages))
-        return [Detections(self._scaled(page.width, page.height)) for page in pages]
+        return finished([Detections(self._scaled(page.width, page.height)) for page in pages])
 
-    def orientation(self, page: LayoutInput) -> int:
-        return 0
+    def orientations(self, pages: Sequence[LayoutInput]) -> list[int]:
+        raise NotImplementedError("the same boxes lie on every page, whichever way up")
+
+    def grids(self, pages: Sequence[LayoutInput]) -> list[Grid]:
+        raise NotImplementedError("the same boxes lie on every page, flat or not")
 
     def _scaled(self, width: int, height: int) -> NDArray[np.float32]:
         rows = self.rows.copy()

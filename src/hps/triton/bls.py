@@ -1,5 +1,6 @@
 """Layout detection by a call into the Triton model `layout-detection` (BLS), and the tensors of that call."""
 
+import asyncio
 import logging
 import secrets
 from typing import Any
@@ -8,8 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hps.document import Detections, Image
-from hps.errors import BackendError, NotEnabled, Unavailable
-from hps.layout.detector import bounded
+from hps.errors import BackendError, Unavailable
+from hps.layout.detector import orientation_form, unwarping_form
+from hps.layout.page_inputs import Grid, InputForm, PageInputs, layout_input
 
 log = logging.getLogger(__name__)
 
@@ -18,11 +20,12 @@ MODEL = "layout-detection"
 # Inputs, all with a batch dimension of 1 in front: image uint8 (h, w, 3) BGR; size int32 (2), width and height of the
 # page that it was made from; token uint64 (1); task int32 (1).
 IMAGE, SIZE, TOKEN, TASK = "image", "size", "token", "task"
-# Outputs: rows float32 (n, 7); polygons float32 (m, 3), each the number of its row, x, y; angle int32 (1); the token.
-ROWS, POLYGONS, ANGLE, TOKEN_OUT = "rows", "polygons", "angle", "token_out"
+# Outputs: rows float32 (n, 7); polygons float32 (m, 3), each the number of its row, x, y; angle int32 (1); grid float32
+# (rows, columns, 2), see page_inputs.Grid; the token. What a task does not give is empty or 0.
+ROWS, POLYGONS, ANGLE, GRID, TOKEN_OUT = "rows", "polygons", "angle", "grid", "token_out"
+OUTPUTS = (ROWS, POLYGONS, ANGLE, GRID, TOKEN_OUT)
 
-DETECT, ORIENTATION = 0, 1
-NO_CLASSIFIER = -1  # as angle: the backend cannot tell
+DETECTION, ORIENTATION, UNWARPING = 0, 1, 2
 
 
 class BlsLayoutDetector:
@@ -31,29 +34,32 @@ class BlsLayoutDetector:
     Awaits in the loop's default executor, one thread a call: give the loop a large one.
     """
 
-    def __init__(self, pb_utils: Any, max_side: int) -> None:
-        """max_side: long side in pixels of the images that the model's backend wants."""
+    def __init__(self, pb_utils: Any, inputs: PageInputs) -> None:
+        """inputs: the form of the images that the model's backend wants."""
         self._pb_utils = pb_utils
-        self._max_side = max_side
+        self._inputs = inputs
 
     async def detect(self, image: Image) -> Detections:
         """Raises Unavailable when the model gives no answer, BackendError when it gives a wrong one."""
-        outputs = await self._call(image, DETECT)
+        outputs = await self._call(image, self._inputs.detection, DETECTION)
         return Detections(outputs[ROWS], polygons_of_rows(outputs[POLYGONS], len(outputs[ROWS])))
 
     async def orientation(self, image: Image) -> int:
         """Degrees counter-clockwise. Raises as `detect`, and NotEnabled when the backend has no classifier."""
-        angle = int((await self._call(image, ORIENTATION))[ANGLE][0])
-        if angle == NO_CLASSIFIER:
-            raise NotEnabled("Document orientation classification is not available with this layout backend")
-        return angle
+        outputs = await self._call(image, orientation_form(self._inputs), ORIENTATION)
+        return int(outputs[ANGLE][0])
 
-    async def _call(self, image: Image, task: int) -> dict[str, NDArray[Any]]:
-        page = bounded(image, self._max_side)
+    async def grid(self, image: Image) -> Grid:
+        """How to flatten the page. Raises as `detect`, and NotEnabled when the backend has no unwarping model."""
+        return (await self._call(image, unwarping_form(self._inputs), UNWARPING))[GRID]
+
+    async def _call(self, image: Image, form: InputForm, task: int) -> dict[str, NDArray[Any]]:
+        # Preparing a page takes milliseconds in which the loop could serve others.
+        page = await asyncio.get_running_loop().run_in_executor(None, layout_input, form, image)
         token = secrets.randbits(64)
         request = self._pb_utils.InferenceRequest(
             model_name=MODEL,
-            requested_output_names=[ROWS, POLYGONS, ANGLE, TOKEN_OUT],
+            requested_output_names=list(OUTPUTS),
             inputs=[
                 self._tensor(IMAGE, np.ascontiguousarray(page.image)),
                 self._tensor(SIZE, np.array([page.width, page.height], np.int32)),
@@ -68,7 +74,7 @@ class BlsLayoutDetector:
             raise Unavailable("Layout detection is not available") from error
         if response.has_error():
             raise self._translated(response.error())
-        outputs = {name: self._array(response, name) for name in (ROWS, POLYGONS, ANGLE, TOKEN_OUT)}
+        outputs = {name: self._array(response, name) for name in OUTPUTS}
         if int(outputs[TOKEN_OUT][0]) != token:
             log.error("layout detection answered with the result of another page")
             raise BackendError

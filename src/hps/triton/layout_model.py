@@ -2,19 +2,22 @@
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import Executor
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from hps.document import Detections
-from hps.layout.detector import LayoutBackend, LayoutInput
+from hps.layout.detector import Finish, LayoutBackend
+from hps.layout.page_inputs import Grid, LayoutInput
 from hps.triton.bls import (
     ANGLE,
-    DETECT,
+    DETECTION,
+    GRID,
     IMAGE,
-    NO_CLASSIFIER,
     ORIENTATION,
     POLYGONS,
     ROWS,
@@ -22,6 +25,7 @@ from hps.triton.bls import (
     TASK,
     TOKEN,
     TOKEN_OUT,
+    UNWARPING,
     polygon_table,
 )
 from hps.triton.stack import stack_of
@@ -29,21 +33,43 @@ from hps.triton.stack import stack_of
 log = logging.getLogger(__name__)
 
 NOTHING = Detections(np.zeros((0, 7), np.float32))
+NO_GRID: Grid = np.zeros((0, 0, 2), np.float32)
+
+Outputs = dict[str, NDArray[Any]]
+Work = Callable[[list[LayoutInput]], list[Callable[[], Outputs]]]
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class _Page:
-    page: LayoutInput
-    task: int
+@dataclass(frozen=True, slots=True)
+class _Reply:
+    """Where the one answer of a request goes."""
+
+    sender: Any
     token: NDArray[np.uint64]
 
 
-class LayoutModel:
-    """Owns the backend; every method is called by Triton's one thread, in which the backend is made, too."""
+@dataclass(frozen=True, slots=True)
+class _Call:
+    page: LayoutInput
+    task: int
+    reply: _Reply
 
-    def __init__(self, pb_utils: Any, create: Callable[[], LayoutBackend]) -> None:
+
+class LayoutModel:
+    """Owns the backend, which Triton's one thread makes and calls.
+
+    What follows the model's own work (outlines of masks) happens in `finishing`, which answers each request, so that
+    the model takes the next batch meanwhile. Every request is answered exactly once; a page that fails fails alone.
+    """
+
+    def __init__(self, pb_utils: Any, create: Callable[[], LayoutBackend], finishing: Executor) -> None:
         self._pb_utils = pb_utils
         self._backend = create()
+        self._finishing = finishing
+        self._work: dict[int, Work] = {
+            DETECTION: self._detections,
+            ORIENTATION: self._orientations,
+            UNWARPING: self._grids,
+        }
         # Their quotient is the mean batch. A family must outlive its metric.
         self._families = [
             self._counters("hps_layout_batches_total", "Batches given to the layout model"),
@@ -51,15 +77,18 @@ class LayoutModel:
         ]
         self._batches, self._pages = (family.Metric(labels={}) for family in self._families)
 
-    def execute(self, requests: Sequence[Any]) -> list[Any]:
-        """One response a request, in order; a page that fails fails alone."""
-        pages = [self._read(request) for request in requests]
-        detect = [page for page in pages if isinstance(page, _Page) and page.task == DETECT]
-        results = dict(zip(map(id, detect), self._detect([page.page for page in detect]), strict=True))
-        return [self._respond(page, results) if isinstance(page, _Page) else page for page in pages]
+    def execute(self, requests: Sequence[Any]) -> None:
+        calls = [call for request in requests if (call := self._read(request)) is not None]
+        for task, work in self._work.items():
+            self._run(work, [call for call in calls if call.task == task])
 
-    def _read(self, request: Any) -> Any:
-        """The page of a request, or the error response for it."""
+    def close(self) -> None:
+        """Waits until every request is answered."""
+        self._finishing.shutdown(wait=True)
+
+    def _read(self, request: Any) -> _Call | None:
+        """None when the request cannot be read; it is answered then."""
+        sender = request.get_response_sender()
         try:
             image, size, token, task = (
                 self._pb_utils.get_input_tensor_by_name(request, name).as_numpy() for name in (IMAGE, SIZE, TOKEN, TASK)
@@ -67,50 +96,80 @@ class LayoutModel:
             if len(image) != 1 or image.size == 0:
                 raise ValueError("one page a request, with at least one pixel")
             width, height = map(int, size[0])
-            if int(task[0, 0]) not in (DETECT, ORIENTATION):
+            if int(task[0, 0]) not in self._work:
                 raise ValueError("unknown task")
-            return _Page(LayoutInput(image[0], width, height), int(task[0, 0]), token)
+            # The token is copied: it outlives the request, whose memory is Triton's.
+            return _Call(LayoutInput(image[0], width, height), int(task[0, 0]), _Reply(sender, np.array(token)))
         except Exception as error:  # a request that cannot be read fails alone
             log.error("layout request could not be read: %s", stack_of(error))
-            return self._error("The request could not be read", "INVALID_ARG")
+            self._send_error(sender, "The request could not be read", "INVALID_ARG")
+            return None
 
-    def _detect(self, pages: list[LayoutInput]) -> list[Detections | Exception]:
-        if not pages:
-            return []
-        self._batches.increment(1)
-        self._pages.increment(len(pages))
+    def _run(self, work: Work, calls: list[_Call]) -> None:
+        if not calls:
+            return
         try:
-            return list(self._backend.detect(pages))
+            finishes = work([call.page for call in calls])
+            if len(finishes) != len(calls):
+                raise RuntimeError(f"{len(finishes)} results for {len(calls)} pages")
         except Exception as error:  # one bad page must not fail its neighbours: find it
-            log.error("layout detection of %d pages failed: %s", len(pages), stack_of(error))
-            return [error] if len(pages) == 1 else [result for page in pages for result in self._detect([page])]
+            log.error("layout model failed with %d pages: %s", len(calls), stack_of(error))
+            if len(calls) == 1:
+                self._send_error(calls[0].reply.sender, "The page could not be processed", "INTERNAL")
+                return
+            for call in calls:
+                self._run(work, [call])
+            return
+        for call, finish in zip(calls, finishes, strict=True):
+            self._finishing.submit(self._answer, call.reply, finish)
 
-    def _respond(self, page: _Page, results: dict[int, Detections | Exception]) -> Any:
+    def _answer(self, reply: _Reply, finish: Callable[[], Outputs]) -> None:
         try:
-            if page.task == ORIENTATION:
-                angle = self._backend.orientation(page.page) if self._backend.has_orientation else NO_CLASSIFIER
-                return self._response(NOTHING, angle, page.token)
-            result = results[id(page)]
-            if isinstance(result, Exception):
-                return self._error("The page could not be processed", "INTERNAL")
-            return self._response(result, 0, page.token)
+            tensors = _empty_outputs() | finish() | {TOKEN_OUT: reply.token}
+            outputs = [self._pb_utils.Tensor(name, np.ascontiguousarray(values)) for name, values in tensors.items()]
+            response = self._pb_utils.InferenceResponse(output_tensors=outputs)
         except Exception as error:
             log.error("layout answer could not be made: %s", stack_of(error))
-            return self._error("The page could not be processed", "INTERNAL")
+            self._send_error(reply.sender, "The page could not be processed", "INTERNAL")
+            return
+        self._send(reply.sender, response)
 
-    def _response(self, detections: Detections, angle: int, token: NDArray[np.uint64]) -> Any:
-        tensors = {
-            ROWS: np.asarray(detections.rows, np.float32)[np.newaxis],
-            POLYGONS: polygon_table(detections)[np.newaxis],
-            ANGLE: np.array([[angle]], np.int32),
-            TOKEN_OUT: np.array(token, np.uint64),
-        }
-        outputs = [self._pb_utils.Tensor(name, np.ascontiguousarray(values)) for name, values in tensors.items()]
-        return self._pb_utils.InferenceResponse(output_tensors=outputs)
+    def _detections(self, pages: list[LayoutInput]) -> list[Callable[[], Outputs]]:
+        self._batches.increment(1)
+        self._pages.increment(len(pages))
+        return [partial(_detection_outputs, finish) for finish in self._backend.detect(pages)]
 
-    def _error(self, message: str, code: str) -> Any:
+    def _orientations(self, pages: list[LayoutInput]) -> list[Callable[[], Outputs]]:
+        angles = self._backend.orientations(pages)
+        return [partial(dict, {ANGLE: np.array([[angle]], np.int32)}) for angle in angles]
+
+    def _grids(self, pages: list[LayoutInput]) -> list[Callable[[], Outputs]]:
+        grids = self._backend.grids(pages)
+        return [partial(dict, {GRID: np.asarray(grid, np.float32)[np.newaxis]}) for grid in grids]
+
+    def _send(self, sender: Any, response: Any) -> None:
+        try:
+            sender.send(response, flags=self._pb_utils.TRITONSERVER_RESPONSE_COMPLETE_FINAL)
+        except Exception as error:  # Triton is stopping or the caller is gone: there is no other way to answer
+            log.error("layout answer could not be sent: %s", stack_of(error))
+
+    def _send_error(self, sender: Any, message: str, code: str) -> None:
         error = self._pb_utils.TritonError(message, getattr(self._pb_utils.TritonError, code))
-        return self._pb_utils.InferenceResponse(output_tensors=[], error=error)
+        self._send(sender, self._pb_utils.InferenceResponse(output_tensors=[], error=error))
 
     def _counters(self, name: str, description: str) -> Any:
         return self._pb_utils.MetricFamily(name=name, description=description, kind=self._pb_utils.MetricFamily.COUNTER)
+
+
+def _empty_outputs() -> Outputs:
+    """What an answer holds of the tasks that it is not about."""
+    return _rows_and_polygons(NOTHING) | {ANGLE: np.zeros((1, 1), np.int32), GRID: NO_GRID[np.newaxis]}
+
+
+def _detection_outputs(finish: Finish) -> Outputs:
+    return _rows_and_polygons(finish())
+
+
+def _rows_and_polygons(detections: Detections) -> Outputs:
+    rows = np.asarray(detections.rows, np.float32)[np.newaxis]
+    return {ROWS: rows, POLYGONS: polygon_table(detections)[np.newaxis]}

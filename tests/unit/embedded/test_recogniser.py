@@ -8,7 +8,9 @@ from hps.embedded.layout import OnnxLayout, load_layout
 from hps.embedded.models import Quality
 from hps.embedded.recogniser import Recogniser, load_recogniser
 from hps.embedded.text_lines import RecognitionCancelled
-from hps.layout.detector import bounded
+from hps.layout.page_inputs import Bounded, PageInputs, layout_input
+
+FORM = Bounded(960)
 
 
 @pytest.fixture(scope="module")
@@ -18,7 +20,7 @@ def recogniser() -> Recogniser:
 
 @pytest.fixture(scope="module")
 def layout() -> OnnxLayout:
-    return load_layout(threads=1, max_side=960)
+    return load_layout(threads=1, inputs=PageInputs(FORM, FORM), max_side=960)
 
 
 def blank(height: int, width: int) -> np.ndarray:
@@ -82,18 +84,19 @@ def test_cancellation_stops_between_lines(recogniser: Recogniser) -> None:
 
 def test_layout_finds_the_text_in_pixels_of_the_original(layout: OnnxLayout) -> None:
     original = cv2.resize(page(), (1600, 2000))
-    (found,) = layout.detect([bounded(original, layout.max_side)])
+    (finish,) = layout.detect([layout_input(FORM, original)])
+    found = finish()
     boxes = found.rows[:, 2:6]
     assert boxes[:, 0].min() == pytest.approx(120, abs=40) and boxes[:, 3].max() == pytest.approx(720, abs=60)
 
 
 def test_blank_page_has_no_boxes_and_is_upright(layout: OnnxLayout) -> None:
-    empty = bounded(blank(800, 600), layout.max_side)
-    assert layout.detect([empty])[0].rows.shape == (0, 7)
-    assert layout.orientation(empty) == 0
+    empty = layout_input(FORM, blank(800, 600))
+    assert layout.detect([empty])[0]().rows.shape == (0, 7)
+    assert layout.orientations([empty]) == [0]
 
 
 @pytest.mark.parametrize("turns", [0, 1, 2, 3])
 def test_orientation_says_how_to_turn_back(layout: OnnxLayout, turns: int) -> None:
     turned = np.ascontiguousarray(np.rot90(page(), -turns))
-    assert layout.orientation(bounded(turned, layout.max_side)) == 90 * turns
+    assert layout.orientations([layout_input(FORM, turned)]) == [90 * turns]

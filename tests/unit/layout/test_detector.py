@@ -6,25 +6,29 @@ import pytest
 
 from hps.document import Detections
 from hps.errors import NotEnabled
-from hps.layout.detector import LayoutInput, LocalLayoutDetector, bounded
+from hps.layout.detector import Finish, LocalLayoutDetector, finished
+from hps.layout.page_inputs import Bounded, Grid, LayoutInput, PageInputs
 
 
 class Recording:
-    max_side = 100
-
-    def __init__(self, *, has_orientation: bool = True) -> None:
-        self.has_orientation = has_orientation
+    def __init__(self, *, is_complete: bool = True) -> None:
+        form = Bounded(100)
+        self.inputs = PageInputs(form, form, form) if is_complete else PageInputs(form)
         self.pages: list[LayoutInput] = []
         self.threads: set[int] = set()
 
-    def detect(self, pages: Sequence[LayoutInput]) -> list[Detections]:
+    def detect(self, pages: Sequence[LayoutInput]) -> list[Finish]:
         self.threads.add(threading.get_ident())
         self.pages += pages
-        return [Detections(np.zeros((0, 7), np.float32)) for _ in pages]
+        return finished([Detections(np.zeros((0, 7), np.float32)) for _ in pages])
 
-    def orientation(self, page: LayoutInput) -> int:
+    def orientations(self, pages: Sequence[LayoutInput]) -> list[int]:
         self.threads.add(threading.get_ident())
-        return 90
+        return [90 for _ in pages]
+
+    def grids(self, pages: Sequence[LayoutInput]) -> list[Grid]:
+        self.threads.add(threading.get_ident())
+        return [np.zeros((2, 2, 2), np.float32) for _ in pages]
 
 
 @pytest.fixture
@@ -43,27 +47,6 @@ def page(height: int, width: int) -> np.ndarray:
     return np.zeros((height, width, 3), np.uint8)
 
 
-def test_small_image_is_passed_without_a_copy() -> None:
-    image = page(80, 100)
-    assert bounded(image, 100).image is image
-
-
-def test_large_image_keeps_its_shape_and_its_original_size() -> None:
-    result = bounded(page(400, 200), 100)
-    assert result.image.shape == (100, 50, 3)
-    assert (result.width, result.height) == (200, 400)
-
-
-def test_extreme_aspect_keeps_one_pixel() -> None:
-    assert bounded(page(1, 5000), 100).image.shape == (1, 100, 3)
-
-
-def test_reduction_averages() -> None:
-    image = page(200, 200)
-    image[::2] = 200
-    assert np.unique(bounded(image, 100).image).tolist() == [100]
-
-
 async def test_detector_bounds_the_page_and_gives_its_size(backend: Recording, detector: LocalLayoutDetector) -> None:
     await detector.detect(page(300, 200))
     (seen,) = backend.pages
@@ -75,12 +58,15 @@ async def test_one_thread_owns_the_backend(backend: Recording, detector: LocalLa
     for _ in range(3):
         await detector.detect(page(10, 10))
     assert await detector.orientation(page(10, 10)) == 90
+    assert (await detector.grid(page(10, 10))).shape == (2, 2, 2)
     assert len(backend.threads) == 1
     assert threading.get_ident() not in backend.threads
 
 
-async def test_orientation_without_a_classifier_is_refused() -> None:
-    detector = LocalLayoutDetector(Recording(has_orientation=False))
-    with pytest.raises(NotEnabled):
+async def test_tasks_that_the_backend_lacks_are_refused() -> None:
+    detector = LocalLayoutDetector(Recording(is_complete=False))
+    with pytest.raises(NotEnabled, match="orientation"):
         await detector.orientation(page(10, 10))
+    with pytest.raises(NotEnabled, match="unwarping"):
+        await detector.grid(page(10, 10))
     detector.close()

@@ -7,7 +7,7 @@ import numpy as np
 import triton_python_backend_utils as pb_utils
 
 from hps import contract
-from hps.layout.backends import input_side
+from hps.layout.backends import page_inputs
 from hps.triton.bls import BlsLayoutDetector
 from hps.triton.model_process import settings_of_process
 from hps.triton.serving import RequestServer
@@ -38,7 +38,7 @@ class LayoutCall:
 class TritonPythonModel:
     def initialize(self, args):
         settings = settings_of_process()
-        detector = BlsLayoutDetector(pb_utils, input_side(settings.layout_backend))
+        detector = BlsLayoutDetector(pb_utils, page_inputs(settings))
         self.server = RequestServer.of(pb_utils, LayoutCall(detector), settings)
 
     def execute(self, requests):
