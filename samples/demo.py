@@ -6,7 +6,7 @@ import sys
 import threading
 from pathlib import Path
 
-from hps.embedded.supervisor import free_port
+from hps.ports import free_port
 
 SAMPLES = Path(__file__).parent
 DOCUMENTS = ("paper-two-columns.pdf", "invoice.png")

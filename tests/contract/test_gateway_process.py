@@ -3,7 +3,6 @@
 import os
 import re
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -13,11 +12,7 @@ from contextlib import contextmanager
 import httpx
 import pytest
 
-
-def free_port() -> int:
-    with socket.create_server(("127.0.0.1", 0)) as listener:
-        port: int = listener.getsockname()[1]
-        return port
+from hps.ports import free_port
 
 
 @contextmanager

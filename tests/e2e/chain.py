@@ -18,7 +18,7 @@ from pathlib import Path
 import httpx
 import psutil
 
-from hps.embedded.supervisor import LOOPBACK, free_port
+from hps.ports import LOOPBACK, reserved
 
 ROOT = Path(__file__).parents[2]
 START_TIMEOUT_S = 90.0
@@ -145,8 +145,9 @@ def running(folder: Path, environ: Mapping[str, str], *, vlm: Sequence[str] | in
     one that the test runs itself; readiness is then not waited for, as it needs that server.
     """
     command = [] if isinstance(vlm, int) else vlm
-    vlm_port = vlm if isinstance(vlm, int) else free_port()
-    gateway_port, http_port, grpc_port, metrics_port = (free_port() for _ in range(4))
+    stack = contextlib.ExitStack()
+    gateway_port, http_port, grpc_port, metrics_port, free = stack.enter_context(reserved(5))
+    vlm_port = vlm if isinstance(vlm, int) else free
     settings = {
         "HPS_HOST": LOOPBACK,
         "HPS_PORT": str(gateway_port),
@@ -178,18 +179,15 @@ def running(folder: Path, environ: Mapping[str, str], *, vlm: Sequence[str] | in
     }
     if not command:
         del starts["vlm"]
-    try:
+    with stack:
         for name, (arguments, _) in starts.items():
             part = Process(name, arguments, full, folder / f"{name}.log")
             part.start()
+            stack.callback(part.stop)  # every part is stopped, also when one refuses
             chain.parts[name] = part
         for name, part in chain.parts.items():
             _wait_healthy(part, starts[name][1])
         yield chain
-    finally:
-        with contextlib.ExitStack() as stack:  # every part is stopped, also when one refuses
-            for part in chain.parts.values():
-                stack.callback(part.stop)
 
 
 def _wait_healthy(part: Process, url: str) -> None:

@@ -3,7 +3,6 @@
 import json
 import os
 import signal
-import socket
 import subprocess
 import sys
 import time
@@ -18,24 +17,11 @@ import psutil
 import pytest
 import tritonclient.grpc.aio as grpcclient
 
+from hps.ports import free_ports
+
 SHARED_MEMORY = Path("/dev/shm")
 MODELS = Path(__file__).parent / "model_repo"
 READY_S = 30.0
-
-
-def free_ports(count: int) -> list[int]:
-    """Ports that were free a moment ago, below the range that the kernel gives to outgoing connections."""
-    found: list[int] = []
-    for port in range(20000 + os.getpid() % 10000, 32000):
-        with socket.socket() as probe:
-            try:
-                probe.bind(("127.0.0.1", port))
-            except OSError:
-                continue
-        found.append(port)
-        if len(found) == count:
-            return found
-    raise RuntimeError("no free ports")
 
 
 @dataclass(eq=False)

@@ -14,7 +14,8 @@ from typing import Any
 import httpx
 import psutil
 
-from tests.e2e.chain import ROOT, free_port, status_of, wait_for
+from hps.ports import free_port
+from tests.e2e.chain import ROOT, status_of, wait_for
 
 
 @dataclass

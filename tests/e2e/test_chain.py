@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import tritonclient.grpc.aio as grpcclient
 
-from hps.embedded.supervisor import free_port
+from hps.ports import free_port
 from tests.e2e import chain as chains
 from tests.e2e.chain import Chain
 from tests.fakes.vlm import FakeVlm

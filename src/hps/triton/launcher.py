@@ -10,7 +10,6 @@ import logging
 import math
 import os
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -19,13 +18,15 @@ import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import psutil
 
 import hps
+from hps import ports, processes
 from hps.settings import Settings
-from hps.triton import binary, processes, repository
+from hps.triton import binary, repository, shared_memory
 from hps.triton.output import Output
 
 log = logging.getLogger(__name__)
@@ -54,7 +55,7 @@ def main(settings: Settings) -> int:
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: stop.set())
     processes.adopt_orphans()
-    if stale := processes.remove_orphaned_shared_memory():
+    if stale := shared_memory.remove_orphaned():
         log.info("removed %d shared memory entries of a launcher that was killed", stale)
     try:
         with _state_dir(settings.state_dir) as state:
@@ -121,9 +122,12 @@ class Launcher:
     def _start(self) -> _Server:
         settings = self._settings
         for port in (settings.triton_http_port, settings.triton_grpc_port, settings.triton_metrics_port):
-            _require_free(settings.triton_host, port)
+            try:
+                ports.check_free(settings.triton_host, port)  # another server's answer there must not pass for ours
+            except OSError as error:
+                raise StartFailed(error.strerror) from error
         self._starts += 1
-        memory = processes.shared_memory_prefix(self._starts)
+        memory = shared_memory.prefix(self._starts)
         process = subprocess.Popen(
             self._command(memory),
             env=binary.server_environment(self._binary, settings, os.environ),
@@ -132,7 +136,7 @@ class Launcher:
             stderr=subprocess.STDOUT,
             # Ctrl-C in a terminal reaches a whole process group, but it is for us to pass on.
             start_new_session=True,
-            preexec_fn=processes.die_with_parent,
+            preexec_fn=partial(processes.die_with_parent, signal.SIGKILL),
         )
         assert process.stdout is not None
         output = Output(process.stdout, gpu=self._gpu, detailed=settings.log_level == "DEBUG")
@@ -189,7 +193,7 @@ class Launcher:
             for model in server.models:
                 if processes.is_dead(model):
                     return f"a model process ({model.pid}) died"
-            processes.reap(but=server.process.pid)
+            processes.reap(but=[server.process.pid])
         return None
 
     def _drain(self, server: _Server) -> None:
@@ -211,7 +215,7 @@ class Launcher:
         processes.kill_descendants()
         server.process.wait()
         server.output.join(1)
-        if left := processes.remove_shared_memory(server.memory):
+        if left := shared_memory.remove(server.memory):
             log.info("removed %d shared memory entries left behind", left)
 
 
@@ -258,12 +262,8 @@ def _option(value: object) -> str:
     return str(value).lower() if isinstance(value, bool) else str(value)
 
 
-def _local(host: str) -> str:
-    return {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(host, host)
-
-
 def _is_ready(host: str, port: int) -> bool:
-    connection = http.client.HTTPConnection(_local(host), port, timeout=2)
+    connection = http.client.HTTPConnection(ports.reachable(host), port, timeout=2)
     try:
         connection.request("GET", "/v2/health/ready")
         return connection.getresponse().status == 200
@@ -271,13 +271,3 @@ def _is_ready(host: str, port: int) -> bool:
         return False
     finally:
         connection.close()
-
-
-def _require_free(host: str, port: int) -> None:
-    """Another server's answer at our port must not pass for ours."""
-    with socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET) as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((host, port))
-        except OSError as error:
-            raise StartFailed(f"port {port} of {host} cannot be used: {error.strerror}") from error

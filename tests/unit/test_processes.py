@@ -1,34 +1,13 @@
-"""Children and shared memory: nothing is left, nothing of others is touched."""
+"""Children: none is left, however they lost their parent."""
 
 import os
 import subprocess
 import sys
-from pathlib import Path
 
 import psutil
 import pytest
 
-from hps.triton import processes
-
-
-def test_shared_memory_of_one_run_is_removed(tmp_path: Path) -> None:
-    first, second = processes.shared_memory_prefix(1), processes.shared_memory_prefix(11)
-    for name in (f"{first}a", f"{first}b", f"{second}a", "other"):
-        (tmp_path / name).touch()
-    assert processes.remove_shared_memory(first, tmp_path) == 2
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted([f"{second}a", "other"])
-
-
-def test_shared_memory_of_a_killed_launcher_is_removed_and_no_other(tmp_path: Path) -> None:
-    child = subprocess.Popen([sys.executable, "-c", ""])
-    child.wait()
-    alive = processes.shared_memory_prefix(1)
-    dead = alive.replace(f"-{os.getpid()}-", f"-{child.pid}-")
-    elsewhere = f"hps-1-{child.pid}-1-"  # of another container that shares the directory
-    for name in (alive, dead, elsewhere):
-        (tmp_path / name).touch()
-    assert processes.remove_orphaned_shared_memory(tmp_path) == 1
-    assert sorted(entry.name for entry in tmp_path.iterdir()) == sorted([alive, elsewhere])
+from hps import processes
 
 
 def test_a_zombie_is_dead() -> None:
@@ -46,7 +25,7 @@ def test_descendants_are_killed_and_collected_even_without_their_parent(orphaned
     # In a process of its own: becoming the parent of orphans is not undone, and it kills all it has.
     program = f"""
 import subprocess, sys, psutil
-from hps.triton import processes
+from hps import processes
 processes.adopt_orphans()
 code = "import subprocess; p = subprocess.Popen(['sleep', '60']); print(p.pid, flush=True)"
 code += "" if {orphaned} else "; p.wait()"
