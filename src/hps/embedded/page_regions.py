@@ -31,6 +31,9 @@ MIN_LINES_TO_CUT = 4
 MIN_INTO_NEIGHBOUR = 0.1
 MIN_MERGED_OVERLAP = 0.5
 TITLE_HEIGHT_RATIO = 1.25
+STAMP_ASPECT = 5.0
+STAMP_MARGIN = 0.1
+MIN_REGIONS_BESIDE_STAMP = 4
 # Share of the page's long side by which boxes are widened, so that ascenders and accents are inside.
 MARGIN = 0.0015
 
@@ -51,7 +54,7 @@ def page_regions(found: list[Candidate], lines: Boxes, width: int, height: int) 
     owner = _owners(candidates, lines)
     regions = [_grown(one, lines[owner == index]) for index, one in enumerate(candidates)]
     regions += [_rescued(lines, group) for group in clustered(lines, np.flatnonzero(owner < 0))]
-    regions = _with_doc_title(merged(regions), height)
+    regions = _with_aside(_with_doc_title(merged(regions), height), width)
     order = reading_order(as_boxes([region.box for region in regions]))
     return [_with_margin(regions[index], width, height) for index in order]
 
@@ -183,6 +186,21 @@ def _with_doc_title(regions: list[PageRegion], height: int) -> list[PageRegion]:
         return regions
     _, first = min(titles)
     return [replace(region, label="doc_title") if index == first else region for index, region in enumerate(regions)]
+
+
+def _with_aside(regions: list[PageRegion], width: int) -> list[PageRegion]:
+    """A single upright stamp in the margin (arXiv's) is aside text. Several would be columns of vertical writing."""
+    tall = [
+        index
+        for index, region in enumerate(regions)
+        if region.label in TEXT_LABELS
+        and region.box[3] - region.box[1] > STAMP_ASPECT * (region.box[2] - region.box[0])
+    ]
+    if len(tall) != 1 or len(regions) < MIN_REGIONS_BESIDE_STAMP:
+        return regions
+    stamp = regions[tall[0]]
+    in_margin = stamp.box[2] < STAMP_MARGIN * width or stamp.box[0] > (1 - STAMP_MARGIN) * width
+    return [replace(one, label="aside_text") if one is stamp and in_margin else one for one in regions]
 
 
 def _with_margin(region: PageRegion, width: int, height: int) -> PageRegion:

@@ -65,6 +65,21 @@ def test_running_head_in_small_type_stays_a_header() -> None:
     assert [region.label for region in regions(found, lines)] == ["header", "text"]
 
 
+STAMP = (20, 300, 60, 900)
+BODY = [(150, 100 + 300 * n, 900, 300 + 300 * n) for n in range(3)]
+
+
+def test_one_stamp_in_the_margin_is_aside_text() -> None:
+    found = regions([candidate("text", *box) for box in (STAMP, *BODY)], [])
+    assert sorted(region.label for region in found) == ["aside_text", "text", "text", "text"]
+
+
+def test_columns_of_vertical_writing_are_text() -> None:
+    columns = [(20 + 80 * n, 300, 60 + 80 * n, 900) for n in range(4)]
+    found = regions([candidate("text", *box) for box in columns], [])
+    assert {region.label for region in found} == {"text"}
+
+
 def test_margin_notes_stay_apart_from_a_text_whose_line_runs_into_them() -> None:
     text = paragraph(100, 100, 600, 8)
     text[2] = (100, 160, 660, 180)
