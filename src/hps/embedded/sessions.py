@@ -1,14 +1,19 @@
 """ONNX Runtime sessions and the tensors that the embedded models share."""
 
+import os
 from pathlib import Path
 from typing import Any
 
 import cv2
 import numpy as np
-import onnxruntime
 from numpy.typing import NDArray
 
 from hps.document import Image
+
+# ONNX Runtime reports its use to its maker, and keeps an identifier on disk for that, unless this is set when it loads.
+os.environ["ORT_DISABLE_TELEMETRY"] = "1"
+
+import onnxruntime  # noqa: E402
 
 IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 IMAGENET_STD = np.array([0.229, 0.224, 0.225], np.float32)
