@@ -1,4 +1,4 @@
-"""How long a request may go on: until its deadline, and while its client is there."""
+"""How long a request may go on: until its deadline, while its client is there, and while the service runs."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -6,7 +6,7 @@ from contextlib import asynccontextmanager
 
 from starlette.requests import Request
 
-from hps.errors import Cancelled, DeadlineExceeded
+from hps.errors import Cancelled, DeadlineExceeded, Unavailable
 
 
 @asynccontextmanager
@@ -19,6 +19,21 @@ async def until(deadline: float) -> AsyncIterator[None]:
         if scope.expired():
             raise DeadlineExceeded from None
         raise
+
+
+@asynccontextmanager
+async def while_running() -> AsyncIterator[None]:
+    """Raises Unavailable in place of the cancellation by which the server ends a request when its drain time is over.
+
+    For the outermost block of a request: nobody but the server cancels that from outside.
+    """
+    try:
+        yield
+    except asyncio.CancelledError:
+        task = asyncio.current_task()
+        assert task is not None
+        task.uncancel()  # the answer is still to be sent
+        raise Unavailable("The service is stopping") from None
 
 
 @asynccontextmanager

@@ -9,7 +9,7 @@ from fastapi import APIRouter, Request, Response
 from gateway import intake, openapi
 from gateway.admission import Admission
 from gateway.health import Readiness
-from gateway.lifetime import until, while_connected
+from gateway.lifetime import until, while_connected, while_running
 from gateway.models import Models
 from hps import contract
 from hps.settings import Settings
@@ -62,7 +62,7 @@ async def _answer(request: Request, model: str, schema: type[contract.R], admiss
     clock = asyncio.get_running_loop().time
     deadline = clock() + parts.settings.inference_timeout
     with admission.place() as place:
-        async with until(deadline):
+        async with while_running(), until(deadline):
             taken = await intake.receive(request, schema, parts.settings.max_body_bytes)
             async with while_connected(request), place.slot():
                 answer = await parts.models.infer(
