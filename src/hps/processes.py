@@ -59,21 +59,23 @@ def named(processes: Iterable[psutil.Process], name: str) -> list[psutil.Process
 def kill_descendants(*, but: Collection[int] = ()) -> None:
     """SIGKILL to every process below this one, until none is left (a tree may still grow while it is cut).
 
-    The children `but` and what is below them are spared.
+    The children `but` and what is below them are spared. Needs `adopt_orphans`: so whatever loses its parent meanwhile
+    becomes a child of this process, and a look that finds no child, not even a dead one, has missed nothing.
     """
-    while doomed := [process for process in _descendants(but) if not is_dead(process)]:
+    me = psutil.Process()
+    while children := [child for child in me.children() if child.pid not in but]:
+        doomed = [process for child in children for process in _tree(child) if not is_dead(process)]
         for process in doomed:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
         psutil.wait_procs(doomed, timeout=1)
-    reap(but=but)
+        for child in children:
+            with contextlib.suppress(ChildProcessError):
+                os.waitpid(child.pid, os.WNOHANG)
 
 
-def _descendants(but: Collection[int]) -> list[psutil.Process]:
-    found = []
-    for child in psutil.Process().children():
-        if child.pid not in but:
-            found.append(child)
-            with contextlib.suppress(psutil.NoSuchProcess):
-                found += child.children(recursive=True)
-    return found
+def _tree(process: psutil.Process) -> list[psutil.Process]:
+    try:
+        return [process, *process.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return [process]
