@@ -13,7 +13,7 @@ from hps.document import Image
 # ONNX Runtime reports its use to its maker, and keeps an identifier on disk for that, unless this is set when it loads.
 os.environ["ORT_DISABLE_TELEMETRY"] = "1"
 
-import onnxruntime  # noqa: E402
+import onnxruntime
 
 IMAGENET_MEAN = np.array([0.485, 0.456, 0.406], np.float32)
 IMAGENET_STD = np.array([0.229, 0.224, 0.225], np.float32)
