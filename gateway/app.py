@@ -10,6 +10,7 @@ from gateway import error_handlers, openapi, routes
 from gateway.admission import Admission
 from gateway.backend import Backend, TritonBackend
 from gateway.health import Readiness, VlmServer
+from gateway.memory import keep_freed_memory
 from gateway.models import Models
 from hps import settings as hps_settings
 from hps.settings import Settings
@@ -55,4 +56,5 @@ def create_app(settings: Settings, backend: Backend | None = None) -> FastAPI:
 
 def from_environment() -> FastAPI:
     """The factory that every worker process calls."""
+    keep_freed_memory()
     return create_app(hps_settings.load())

@@ -2,12 +2,12 @@
 
 import asyncio
 import logging
-import struct
 from typing import Any, Protocol
 
 import grpc
 from tritonclient.grpc import service_pb2, service_pb2_grpc
 
+from gateway import wire
 from hps import contract
 from hps.errors import BackendError, DeadlineExceeded, HpsError, Unavailable
 
@@ -61,30 +61,30 @@ class TritonBackend:
 
     def __init__(self, address: str) -> None:
         self._address = address
-        self._channel: Any = None
-        self._connected: Any = None
+        self._calls: _Calls | None = None
 
     async def infer(
         self, model: str, body: bytes, *, request_id: str, timeout_s: float, probe: bool = False
     ) -> bytes | memoryview:
-        request = _infer_request(model, body, request_id, timeout_s, probe)
+        request = wire.with_input(_header(model, request_id, timeout_s, probe), body)
         started = asyncio.get_running_loop().time()
         try:
-            response = await self._stub.ModelInfer(request, timeout=timeout_s)
+            return wire.output(await self._open().infer(request, timeout=timeout_s))
         except grpc.aio.AioRpcError as error:
             left = started + timeout_s - asyncio.get_running_loop().time()
             raise _translated(error, left) from error
-        return _output(response)
+        except ValueError as error:
+            raise BackendError from error
 
     async def server_ready(self, timeout_s: float) -> bool:
-        return await self._ready(self._stub.ServerReady, service_pb2.ServerReadyRequest(), timeout_s)
+        return await self._ready(self._open().stub.ServerReady, service_pb2.ServerReadyRequest(), timeout_s)
 
     async def model_ready(self, model: str, timeout_s: float) -> bool:
-        return await self._ready(self._stub.ModelReady, service_pb2.ModelReadyRequest(name=model), timeout_s)
+        return await self._ready(self._open().stub.ModelReady, service_pb2.ModelReadyRequest(name=model), timeout_s)
 
     async def close(self) -> None:
-        if self._channel is not None:
-            await self._channel.close()
+        if self._calls is not None:
+            await self._calls.channel.close()
 
     async def _ready(self, call: Any, request: Any, timeout_s: float) -> bool:
         try:
@@ -95,36 +95,31 @@ class TritonBackend:
                 return False
             raise translated from error
 
-    @property
-    def _stub(self) -> Any:
-        if self._connected is None:
-            self._channel = grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS)
-            self._connected = service_pb2_grpc.GRPCInferenceServiceStub(self._channel)
-        return self._connected
+    def _open(self) -> "_Calls":
+        if self._calls is None:
+            self._calls = _Calls(grpc.aio.insecure_channel(self._address, options=CHANNEL_OPTIONS))
+        return self._calls
 
 
-def _infer_request(model: str, body: bytes, request_id: str, timeout_s: float, probe: bool) -> Any:
-    """One BYTES element of shape [1, 1]: its length in 4 bytes, little endian, then the body."""
+class _Calls:
+    """The channel and what is called on it; `infer` takes and returns serialised messages."""
+
+    def __init__(self, channel: Any) -> None:
+        self.channel = channel
+        self.stub = service_pb2_grpc.GRPCInferenceServiceStub(channel)
+        self.infer = channel.unary_unary("/inference.GRPCInferenceService/ModelInfer")
+
+
+def _header(model: str, request_id: str, timeout_s: float, probe: bool) -> bytes:
+    """A serialised ModelInferRequest, complete but for the tensor's contents."""
     request = service_pb2.ModelInferRequest(model_name=model, id=request_id[:REQUEST_ID_LIMIT])
     request.inputs.add(name=contract.INPUT_TENSOR, datatype="BYTES", shape=[1, 1])
     request.outputs.add(name=contract.OUTPUT_TENSOR)
     request.parameters[contract.TIMEOUT_PARAMETER].int64_param = int(timeout_s * 1e6)
     if probe:
         request.parameters[contract.PROBE_PARAMETER].bool_param = True
-    request.raw_input_contents.append(struct.pack("<I", len(body)) + body)
-    return request
-
-
-def _output(response: Any) -> memoryview:
-    """The only element of the only output tensor."""
-    contents = response.raw_output_contents
-    if len(contents) != 1 or len(contents[0]) < 4:
-        raise BackendError from ValueError("the model's answer has no output element")
-    element = memoryview(contents[0])
-    (size,) = struct.unpack_from("<I", element)
-    if size != len(element) - 4:
-        raise BackendError from ValueError("the output tensor is not one BYTES element")
-    return element[4:]
+    header: bytes = request.SerializeToString()
+    return header
 
 
 def _translated(error: Any, left_s: float) -> HpsError:
