@@ -12,6 +12,7 @@ os.environ["HF_HUB_OFFLINE"] = "1"
 try:
     import torch
     import transformers
+    from safetensors import SafetensorError
 except ImportError as error:
     raise ImportError(
         "HPS_LAYOUT_BACKEND=transformers needs PyTorch and the extra [torch] (requirements/torch.txt)"
@@ -39,7 +40,7 @@ def load_model(directory: Path, classes: dict[str, str], labels: int | None, dev
     model_class = getattr(transformers, classes[kind])
     try:
         model = model_class.from_pretrained(directory, local_files_only=True, use_safetensors=True, dtype=torch.float32)
-    except (OSError, ValueError, RuntimeError) as error:
+    except (OSError, ValueError, RuntimeError, SafetensorError) as error:
         raise ModelFileError(f"{setting}: {directory} cannot be loaded: {error}") from error
     if labels is not None and model.config.num_labels != labels:
         raise ModelFileError(

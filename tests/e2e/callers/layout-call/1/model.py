@@ -1,4 +1,4 @@
-"""Asks layout-detection about blank pages: `{"pages": [[width, height], …], "orientation": bool}`."""
+"""Asks layout-detection about blank pages: `{"pages": [[width, height], …], "orientation": bool, "grid": bool}`."""
 
 import asyncio
 import json
@@ -25,6 +25,9 @@ class LayoutCall:
         pages = [np.full((height, width, 3), 255, np.uint8) for width, height in request["pages"]]
         if request.get("orientation"):
             return contract.success(context.id, {"angles": [await self.detector.orientation(page) for page in pages]})
+        if request.get("grid"):
+            grids = await asyncio.gather(*map(self.detector.grid, pages))
+            return contract.success(context.id, {"shapes": [grid.shape for grid in grids]})
         found = await asyncio.gather(*map(self.detector.detect, pages))
         return contract.success(context.id, {"rows": [detections.rows.tolist() for detections in found]})
 
