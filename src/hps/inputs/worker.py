@@ -118,9 +118,11 @@ def main(arguments: list[str]) -> None:
     limits = DecodeLimits(**json.loads(arguments[1]))
     _restrain(limits)
     gc.freeze()  # a collection after each document need not walk through modules that stay
+    # All is imported, and stderr has said what there was to say: from here on C libraries would fill it with remarks on
+    # clients' files.
+    with open(os.devnull, "wb") as nowhere:
+        os.dup2(nowhere.fileno(), 2)
     channel.send(connection, {"ready": os.getpid()})
-    # From here on stderr carries only what C libraries say of clients' files.
-    os.dup2(os.open(os.devnull, os.O_WRONLY | os.O_CLOEXEC), 2)
     serve(connection, limits)
 
 
