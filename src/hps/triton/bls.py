@@ -90,7 +90,8 @@ class BlsLayoutDetector:
 
     def _translated(self, error: Any) -> BackendError | Unavailable:
         log.warning("layout detection failed: %s", error.message())
-        if error.code() == self._pb_utils.TritonError.UNAVAILABLE:
+        codes = self._pb_utils.TritonError
+        if error.code() in (codes.UNAVAILABLE, codes.INTERNAL):  # not loaded; its process has died
             return Unavailable("Layout detection is not available")
         return BackendError("Layout detection failed")
 

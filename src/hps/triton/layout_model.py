@@ -32,6 +32,9 @@ from hps.triton.stack import stack_of
 
 log = logging.getLogger(__name__)
 
+# Not INTERNAL: that is what Triton itself says of a model process that died, after which another try may succeed.
+PAGE_FAILED = "UNKNOWN"
+
 NOTHING = Detections(np.zeros((0, 7), np.float32))
 NO_GRID: Grid = np.zeros((0, 0, 2), np.float32)
 
@@ -115,7 +118,7 @@ class LayoutModel:
         except Exception as error:  # one bad page must not fail its neighbours: find it
             log.error("layout model failed with %d pages: %s", len(calls), stack_of(error))
             if len(calls) == 1:
-                self._send_error(calls[0].reply.sender, "The page could not be processed", "INTERNAL")
+                self._send_error(calls[0].reply.sender, "The page could not be processed", PAGE_FAILED)
                 return
             for call in calls:
                 self._run(work, [call])
@@ -130,7 +133,7 @@ class LayoutModel:
             response = self._pb_utils.InferenceResponse(output_tensors=outputs)
         except Exception as error:
             log.error("layout answer could not be made: %s", stack_of(error))
-            self._send_error(reply.sender, "The page could not be processed", "INTERNAL")
+            self._send_error(reply.sender, "The page could not be processed", PAGE_FAILED)
             return
         self._send(reply.sender, response)
 

@@ -126,12 +126,12 @@ async def test_a_failed_page_is_a_backend_error(brightness: int) -> None:
         await joined(Backend()).detect(page(brightness))
 
 
-@pytest.mark.parametrize("raises", [True, False])
-async def test_a_model_that_is_away_is_unavailable(raises: bool) -> None:
+@pytest.mark.parametrize("code", [None, TritonError.UNAVAILABLE, TritonError.INTERNAL])
+async def test_a_model_that_is_away_or_whose_process_died_is_unavailable(code: int | None) -> None:
     def answer(inputs: dict[str, Any]) -> InferenceResponse:
-        if raises:
+        if code is None:
             raise RuntimeError("model 'layout-detection' is not ready")
-        return InferenceResponse([], TritonError("not ready", TritonError.UNAVAILABLE))
+        return InferenceResponse([], TritonError("as Triton says it", code))
 
     with pytest.raises(Unavailable):
         await BlsLayoutDetector(PbUtils(answer), Backend().inputs).detect(page(5))
