@@ -111,3 +111,40 @@ def test_text_inside_a_table_is_the_tables() -> None:
 def test_text_inside_a_picture_is_kept() -> None:
     kept = merged([region("text", 10, 10, 90, 30), region("image", 0, 0, 100, 100)])
     assert sorted(one.label for one in kept) == ["image", "text"]
+
+
+def test_a_title_cut_at_both_ends_reaches_to_the_ends_of_its_line() -> None:
+    (title,) = regions([candidate("paragraph_title", 400, 100, 700, 140)], [(180, 100, 900, 140)])
+    assert title.box[0] < 180 and title.box[2] > 900
+
+
+def test_a_box_that_cuts_into_a_neighbours_line_keeps_to_its_own_lines() -> None:
+    first, second = regions(
+        [candidate("text", 100, 100, 900, 130), candidate("text", 100, 115, 900, 170)],
+        [(100, 100, 900, 125), (100, 140, 900, 165)],
+    )
+    assert first.box[3] < 135 and second.box[1] > 130
+
+
+def test_a_line_over_the_gutter_leaves_the_columns_in_their_order() -> None:
+    left = paragraph(100, 100, 480, 1) + [(100, 130, 512, 150)] + paragraph(100, 160, 480, 4)
+    found = regions(
+        [candidate("text", 100, 100, 480, 290), candidate("paragraph_title", 505, 90, 700, 120)],
+        left + [(520, 92, 700, 118)],
+    )
+    assert [region.label for region in found] == ["text", "paragraph_title"]
+
+
+def test_headers_and_footers_stand_at_the_edges_of_a_page() -> None:
+    found = [
+        candidate("header", 100, 40, 400, 70),
+        candidate("header", 100, 500, 400, 530),
+        candidate("footer", 100, 600, 400, 630),
+        candidate("footer", 100, 1340, 400, 1370),
+    ]
+    assert [region.label for region in regions(found, [])] == ["header", "text", "text", "footer"]
+
+
+def test_a_small_figure_that_its_lines_nearly_fill_is_text() -> None:
+    rows = [(x, y, x + 150, y + 25) for y in (110, 145, 180) for x in (120, 700)]
+    assert [region.label for region in regions([candidate("image", 100, 100, 900, 215)], rows)] == ["text"] * 2
