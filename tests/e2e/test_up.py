@@ -1,4 +1,4 @@
-"""`hps up` from the outside: what it says, how it stops, what it leaves behind, and what it does when it cannot start."""
+"""`hps up` from the outside: what it says, how it stops, what it leaves behind, what it does when it cannot start."""
 
 import signal
 import socket
