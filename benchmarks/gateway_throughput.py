@@ -143,24 +143,58 @@ async def over_grpc(settings: Settings, body: bytes, run: Callable[[list[Send]],
         return await run([send] * n)
 
 
+class HttpClient(asyncio.BufferedProtocol):
+    """One keep-alive connection that sends the same request again and again and reads answers without copying them."""
+
+    def __init__(self, body: bytes) -> None:
+        head = f"POST /layout-parsing HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n"
+        self._request = (head.encode(), body)
+        self._buffer = memoryview(bytearray(len(body) + 64 * 1024))
+        self._size = len(body)
+        self._got = 0
+        self._done: asyncio.Future[None] | None = None
+
+    def connection_made(self, transport: asyncio.BaseTransport) -> None:
+        self._transport: asyncio.Transport = transport  # type: ignore[assignment]
+
+    def get_buffer(self, sizehint: int) -> memoryview:
+        return self._buffer[self._got :]
+
+    def buffer_updated(self, nbytes: int) -> None:
+        self._got += nbytes
+        start = bytes(self._buffer[: min(self._got, 1024)])
+        end_of_head = start.find(b"\r\n\r\n")
+        if end_of_head >= 0 and not start.startswith(b"HTTP/1.1 200 "):
+            self._finish(AssertionError(start))
+        elif end_of_head >= 0 and self._got == end_of_head + 4 + self._size:
+            self._finish(None)
+
+    def connection_lost(self, exc: Exception | None) -> None:
+        self._finish(exc or ConnectionError("closed"))
+
+    async def send(self) -> None:
+        self._got = 0
+        self._done = asyncio.get_running_loop().create_future()
+        self._transport.writelines(self._request)
+        await self._done
+
+    def close(self) -> None:
+        self._transport.close()
+
+    def _finish(self, error: Exception | None) -> None:
+        if self._done is not None and not self._done.done():
+            self._done.set_result(None) if error is None else self._done.set_exception(error)
+
+
 async def over_http(settings: Settings, body: bytes, run: Callable[[list[Send]], Awaitable[float]], n: int) -> float:
     """`n` keep-alive connections."""
-    head = f"POST /layout-parsing HTTP/1.1\r\nHost: x\r\nContent-Length: {len(body)}\r\n\r\n".encode()
-    connections = [await asyncio.open_connection("127.0.0.1", settings.port, limit=2**21) for _ in range(n)]
-
-    def sender(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Send:
-        async def send() -> None:
-            writer.write(head)
-            writer.write(body)
-            answer = await reader.readuntil(b"\r\n\r\n")
-            assert answer.startswith(b"HTTP/1.1 200 "), answer
-            assert await reader.readexactly(len(body)) == body
-
-        return send
-
-    rate = await run([sender(*connection) for connection in connections])
-    for _, writer in connections:
-        writer.close()
+    loop = asyncio.get_running_loop()
+    clients = [
+        (await loop.create_connection(lambda: HttpClient(body), "127.0.0.1", settings.port))[1] for _ in range(n)
+    ]
+    rate = await run([client.send for client in clients])
+    for client in clients:
+        client.close()
     return rate
 
 

@@ -1,5 +1,6 @@
 """`python -m gateway` as it runs in production: start-up log, access log, settings, orderly end."""
 
+import asyncio
 import os
 import re
 import signal
@@ -13,6 +14,7 @@ import httpx
 import pytest
 
 from hps.ports import free_port
+from tests.fakes.triton import FakeTriton
 
 
 @contextmanager
@@ -72,3 +74,31 @@ def test_a_setting_it_does_not_know_stops_the_start(name: str, value: str) -> No
     assert running.returncode == 2
     assert name in log
     assert "Traceback" not in log
+
+
+async def test_requests_in_work_are_answered_after_sigterm() -> None:
+    async with FakeTriton(gate=asyncio.Event()) as triton:
+        with process(HPS_TRITON_URL=triton.address, HPS_DRAIN_TIMEOUT="20") as (running, url):
+            await asyncio.to_thread(wait_for, url)
+            async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client:
+                request = asyncio.create_task(client.post("/layout-parsing", json={"file": "QUJD", "logId": "mine"}))
+                await triton.until(lambda triton: triton.in_flight == 1)
+                running.send_signal(signal.SIGTERM)
+                async with asyncio.timeout(10):
+                    while await accepts(url):
+                        pass
+                assert triton.gate is not None
+                triton.gate.set()
+                response = await request
+            assert (response.status_code, response.json()["logId"]) == (200, "mine")
+            assert await asyncio.to_thread(running.wait, 15) == 0
+
+
+async def accepts(url: str) -> bool:
+    """Whether new connections are still taken."""
+    try:
+        async with httpx.AsyncClient(trust_env=False) as client:
+            await client.get(f"{url}/health")
+        return True
+    except httpx.TransportError:
+        return False
