@@ -4,12 +4,13 @@ Pure: regions, pixels and options in; tasks and blocks out. `plan` before the VL
 """
 
 import base64
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
+
+from pydantic_core import to_json
 
 from hps import crops
 from hps.document import Block, Image, Polygon, Region
@@ -379,7 +380,7 @@ def image_data_url(image: Image, dialect: ChatDialect = VLLM) -> str:
 
 def encoded_request(task: VlmTask, model: str, dialect: ChatDialect = VLLM) -> bytes:
     """`chat_request` with its image, as JSON bytes."""
-    return json.dumps(chat_request(task, model, image_data_url(task.image, dialect), dialect)).encode()
+    return to_json(chat_request(task, model, image_data_url(task.image, dialect), dialect))
 
 
 def work_rank(task: VlmTask) -> tuple[int, int]:

@@ -17,6 +17,7 @@ import httpx
 from hps.context import RequestContext
 from hps.errors import BackendError, DeadlineExceeded, HpsError, Unavailable
 from hps.fair import FairLimiter
+from hps.vlm_connections import ConnectionStack
 
 log = logging.getLogger(__name__)
 
@@ -62,17 +63,13 @@ class VlmClient:
         self.limiter = FairLimiter(max_concurrency)
         self._timeout_s = timeout_s
         self._retries = retries
-        self._http = httpx.AsyncClient(
-            base_url=base_url,
-            headers={"Authorization": f"Bearer {api_key}"} if api_key else {},
-            limits=httpx.Limits(
-                max_connections=max_concurrency,
-                max_keepalive_connections=max_concurrency,
-                keepalive_expiry=KEEPALIVE_S,
-            ),
-            transport=transport,
-            trust_env=False,
-        )
+        self._url = httpx.URL(f"{base_url}/v1/chat/completions")
+        self._headers = httpx.Headers({"Content-Type": "application/json"})
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+        # The transport alone: what httpx's client adds (redirects, cookies, authentication flows) is not needed here,
+        # and with a dozen blocks a page it is a good part of what a page costs.
+        self._transport = transport or ConnectionStack(KEEPALIVE_S)
 
     async def __aenter__(self) -> Self:
         return self
@@ -83,7 +80,7 @@ class VlmClient:
         await self.close()
 
     async def close(self) -> None:
-        await self._http.aclose()
+        await self._transport.aclose()
 
     async def complete(self, body: bytes, context: RequestContext, rank: Any = 0) -> VlmAnswer:
         """Sends one chat request (JSON bytes) when its turn has come.
@@ -113,12 +110,9 @@ class VlmClient:
         limit = min(self._timeout_s, context.remaining_s())
         try:
             async with asyncio.timeout(limit):
-                response = await self._http.post(
-                    "/v1/chat/completions",
-                    content=body,
-                    headers={"Content-Type": "application/json"},
-                    timeout=httpx.Timeout(None),
-                )
+                request = httpx.Request("POST", self._url, headers=self._headers, content=body)
+                response = await self._transport.handle_async_request(request)
+                content = await response.aread()
         except TimeoutError:
             context.remaining_s()  # the request's own deadline, not the block's, if that is what has passed
             raise DeadlineExceeded("The VLM server did not answer in time") from None
@@ -129,7 +123,7 @@ class VlmClient:
         if response.status_code != 200:
             log.error("vlm request=%s refused with status %d", context.id, response.status_code)
             raise BackendError("The VLM server refused a block")
-        return _answer(response.content)
+        return _answer(content)
 
 
 def _answer(content: bytes) -> VlmAnswer:

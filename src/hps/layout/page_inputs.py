@@ -11,6 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from hps.document import Image
+from hps.scaling import shrunk
 
 REMAP_SIDE = 32766  # longest side of an image that OpenCV can warp
 
@@ -36,7 +37,7 @@ class InputForm(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Bounded:
-    """Long side at most `max_side`, aspect kept, by area averaging."""
+    """Long side at most `max_side`, aspect kept, without aliasing."""
 
     max_side: int
 
@@ -46,7 +47,7 @@ class Bounded:
         if scale >= 1:
             return image
         size = (max(1, round(width * scale)), max(1, round(height * scale)))
-        return np.asarray(cv2.resize(image, size, interpolation=cv2.INTER_AREA), np.uint8)
+        return shrunk(image, size)
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,13 +1,16 @@
-"""What every model process does first: settings from the environment, one way of logging."""
+"""What every model process does first: settings from the environment, one way of logging, memory that stays."""
 
 import logging
 import sys
 
+from hps.memory import keep_freed_memory
 from hps.settings import Settings, load
 
 
 def settings_of_process() -> Settings:
     """The settings that `hps triton` passed on. Sets up logging, whose lines Triton's output carries along."""
+    # A page's body, crops and encoded blocks are megabytes each. Few arenas, for what each keeps adds up.
+    keep_freed_memory(kept_mib=32, largest_block_mib=16, arenas=4)
     settings = load()
     logging.basicConfig(
         stream=sys.stderr, level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
