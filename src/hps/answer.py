@@ -1,10 +1,11 @@
 """From finished pages to the `result` of an answer (SPEC A.4). Pure."""
 
+import base64
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hps import markdown, pruned_result, restructure
+from hps import docx_export, markdown, pruned_result, restructure
 from hps.context import StageTimes
 from hps.contract import without_nulls
 from hps.document import ParsedPage
@@ -15,15 +16,16 @@ from hps.version import VERSION
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageOutput:
-    """A finished page without its bitmaps: pictures are encoded already, and only those that will be returned.
+    """A finished page without its bitmaps: pictures are encoded already, and only those that the answer needs.
 
-    pictures, output_images: name → Base64 JPEG; None where the request wants none.
+    pictures, output_images: name → Base64 JPEG; None where the request wants none. is_blank: no ink, no VLM call.
     """
 
     parsed: ParsedPage
     pictures: Mapping[str, str] | None = None
     output_images: Mapping[str, str] | None = None
     input_image: str | None = None
+    is_blank: bool = False
     times: StageTimes = field(default_factory=StageTimes)
 
 
@@ -43,13 +45,18 @@ def layout_parsing(
     return {
         "layoutParsingResults": [
             without_nulls(
-                page_result(page, output.pictures, rendering)
+                page_result(page, output.pictures if rendering.markdown_images else None, rendering)
                 | {"outputImages": output.output_images, "inputImage": output.input_image}
+                | {"exports": exports(page, _decoded(output.pictures), index) if rendering.docx else None}
             )
-            for page, output in zip(pages, outputs, strict=True)
+            for index, (page, output) in enumerate(zip(pages, outputs, strict=True))
         ],
         "dataInfo": data_info(info),
-        "hps": about(release) | {"totalPages": info.total_pages, "processedPages": len(outputs)},
+        "hps": without_nulls(
+            about(release)
+            | {"totalPages": info.total_pages, "processedPages": len(outputs)}
+            | {"blankPages": [index for index, output in enumerate(outputs) if output.is_blank] or None}
+        ),
     }
 
 
@@ -60,6 +67,16 @@ def page_result(page: ParsedPage, pictures: Mapping[str, str] | None, wanted: Re
         "prunedResult": pruned_result.to_dict(page),
         "markdown": without_nulls({"text": rendered.text, "images": pictures}),
     }
+
+
+def exports(page: ParsedPage, pictures: Mapping[str, bytes], index: int | None) -> dict[str, Any]:
+    """`exports` of a page; index None stands for a whole document on one page. Takes a tenth of a second of CPU."""
+    content = base64.b64encode(docx_export.docx_file(page, pictures)).decode("ascii")
+    return {"docx": {"content": content, "fileName": docx_export.file_name(index)}}
+
+
+def _decoded(pictures: Mapping[str, str] | None) -> dict[str, bytes]:
+    return {path: base64.b64decode(picture) for path, picture in (pictures or {}).items()}
 
 
 def data_info(info: DocumentInfo) -> dict[str, Any]:

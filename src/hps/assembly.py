@@ -26,7 +26,7 @@ def page(plan: PagePlan, answers: Mapping[int, str], wanted: ParseOptions, angle
         regions=plan.regions,
         pictures=plan.pictures,
         spotting=spotting,
-        doc_preprocessor=_preprocessing(wanted.settings, angle),
+        doc_preprocessor=_preprocessing(wanted, angle),
     )
 
 
@@ -42,8 +42,8 @@ def _settings(plan: PagePlan, wanted: ParseOptions) -> ModelSettings:
     )
 
 
-def _preprocessing(settings: ModelSettings, angle: int | None) -> dict[str, object] | None:
-    if not settings.use_doc_preprocessor:
+def _preprocessing(wanted: ParseOptions, angle: int | None) -> dict[str, object] | None:
+    if not wanted.settings.use_doc_preprocessor:
         return None
-    used = {"use_doc_orientation_classify": angle is not None, "use_doc_unwarping": False}
+    used = {"use_doc_orientation_classify": wanted.orientation, "use_doc_unwarping": wanted.unwarping}
     return {"model_settings": used, "angle": -1 if angle is None else angle}

@@ -143,7 +143,8 @@ def load(path: Path) -> PipelineConfig:
 def effective(settings: Settings, *, report: bool = False) -> tuple[PipelineConfig, Settings]:
     """The configuration that the settings name, and the settings with the file's values where no variable is set.
 
-    report: log what has no effect; for the first process of several that read the same file. Raises ConfigError; also when the file is of another release than HPS_PIPELINE_NAME, which other processes go by.
+    report: log what has no effect; for the first process of several that read the same file. Raises ConfigError; also
+    when the file is of another release than HPS_PIPELINE_NAME, which other processes go by.
     """
     if settings.pipeline_config is None:
         return for_release(settings.pipeline_name), settings

@@ -7,7 +7,7 @@ import cv2
 import numpy as np
 from numpy.typing import NDArray
 
-from hps.document import Image, Region
+from hps.document import Image, Region, Spotting
 
 JPEG_QUALITY = 95  # OpenCV's default, which the reference relies on
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
@@ -39,12 +39,9 @@ def layout_overlay(image: Image, regions: Sequence[Region], limit: tuple[int, in
 
     Drawn after shrinking: no full-page copy is made of a page that is larger than the limit, and lines stay sharp.
     """
-    height, width = image.shape[:2]
-    size = limited_size((width, height), limit)
-    canvas = np.asarray(cv2.resize(image, size), np.uint8) if size != (width, height) else image.copy()
-    factor = size[0] / width
-    line = max(1, round(max(size) / 800))
-    scale = max(0.35, max(size) / 3000)
+    canvas, factor = _canvas(image, limit)
+    line = _line_width(canvas)
+    scale = max(0.35, max(canvas.shape[:2]) / 3000)
     for region in regions:
         outline = region.polygon or _corners(region.box)
         points = np.rint(np.asarray(outline, np.float64) * factor).astype(np.int32)
@@ -56,6 +53,30 @@ def layout_overlay(image: Image, regions: Sequence[Region], limit: tuple[int, in
         prefix = "" if region.order is None else f"{region.order} "
         _label(canvas, (x, y), f"{prefix}{region.label} {region.score:.2f}", _colour(region.cls_id), scale)
     return canvas
+
+
+def spotting_overlay(image: Image, spotting: Spotting, limit: tuple[int, int]) -> Image:
+    """The page with the outline of each text line that was spotted, numbered in order, at the size of the answer."""
+    canvas, factor = _canvas(image, limit)
+    scale = max(0.35, max(canvas.shape[:2]) / 3000)
+    for number, outline in enumerate(spotting.rec_polys, start=1):
+        points = np.rint(np.asarray(outline, np.float64) * factor).astype(np.int32)
+        colour = _colour(number)
+        cv2.polylines(canvas, [points], True, colour, _line_width(canvas), cv2.LINE_AA)
+        _label(canvas, (int(points[:, 0].min()), int(points[:, 1].min())), str(number), colour, scale)
+    return canvas
+
+
+def _canvas(image: Image, limit: tuple[int, int]) -> tuple[Image, float]:
+    """A copy to draw on, in the size of the answer, and the factor from page to canvas."""
+    height, width = image.shape[:2]
+    size = limited_size((width, height), limit)
+    canvas = np.asarray(cv2.resize(image, size), np.uint8) if size != (width, height) else image.copy()
+    return canvas, size[0] / width
+
+
+def _line_width(canvas: Image) -> int:
+    return max(1, round(max(canvas.shape[:2]) / 800))
 
 
 def _corners(box: tuple[int, int, int, int]) -> list[tuple[float, float]]:

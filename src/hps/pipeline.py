@@ -16,7 +16,7 @@ from typing import Any, TypeVar
 import cv2
 import numpy as np
 
-from hps import answer, assembly, options, output_images, recognition
+from hps import answer, assembly, ink, options, output_images, recognition, storage
 from hps.answer import PageOutput
 from hps.config import PipelineConfig
 from hps.context import RequestContext, StageTimes, Stopwatch
@@ -28,6 +28,7 @@ from hps.inputs.fetch import UrlFetcher
 from hps.inputs.pool import DecodePool, SourceDocument
 from hps.layout import postprocess
 from hps.layout.detector import LayoutDetector
+from hps.layout.unwarping import unwarped
 from hps.options import ParseOptions
 from hps.pulse import Pulse
 from hps.vlm_client import VlmClient
@@ -42,13 +43,15 @@ _PROBE_PAGE: Image = np.full((32, 32, 3), 255, np.uint8)
 
 @dataclass(frozen=True, slots=True)
 class Stages:
-    """What the pipeline works with. Each is started, and closed, by who made it."""
+    """What the pipeline works with. Each is started, and closed, by who made it. publication: where files of answers
+    are stored, if anywhere."""
 
     decoder: DecodePool
     fetcher: UrlFetcher
     detector: LayoutDetector
     vlm: VlmClient
     executor: Executor
+    publication: storage.Publication | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,20 +65,30 @@ class Limits:
 
 class Pipeline:
     def __init__(
-        self, config: PipelineConfig, stages: Stages, limits: Limits, *, vlm_model: str, has_orientation: bool
+        self,
+        config: PipelineConfig,
+        stages: Stages,
+        limits: Limits,
+        *,
+        vlm_model: str,
+        has_orientation: bool,
+        has_unwarping: bool,
     ) -> None:
         self._config = config
         self._stages = stages
         self._limits = limits
         self._vlm_model = vlm_model
         self._has_orientation = has_orientation
+        self._has_unwarping = has_unwarping
         self._layout_turns = FairLimiter(limits.layout_in_flight)
         self._layout_pulse = Pulse()
 
     async def parse(self, request: LayoutParsingRequest, context: RequestContext) -> dict[str, Any]:
         """The `result` of the answer. Raises HpsError; one failed page fails its document, and no other."""
         started = time.perf_counter()
-        wanted = options.resolve(request, self._config, has_orientation=self._has_orientation)
+        wanted = options.resolve(
+            request, self._config, has_orientation=self._has_orientation, has_unwarping=self._has_unwarping
+        )
         file_type = sources.requested_type(request.file, request.fileType)
         data = await self._file(request.file, context)
         async with await self._stages.decoder.open(data, file_type, context, self._config.max_pages) as document:
@@ -86,6 +99,14 @@ class Pipeline:
         with watch.stage("render"):
             result = await self._run(
                 answer.layout_parsing, outputs, info, wanted.render, wanted.restructure, self._config.release
+            )
+        if self._stages.publication is not None:
+            result["layoutParsingResults"] = await storage.publish(
+                result["layoutParsingResults"],
+                request.logId or context.id,
+                self._stages.publication,
+                self._stages.executor,
+                context,
             )
         _log_request(context, outputs, watch.times(), time.perf_counter() - started)
         return result
@@ -138,34 +159,48 @@ class Pipeline:
         watch = Stopwatch()
         with watch.stage("decode"):
             loaded = await document.page(index)
+            blank = await self._run(ink.is_blank, loaded)
         image, angle = loaded, None
-        if wanted.orientation:
+        regions: tuple[Region, ...] | None = () if wanted.settings.use_layout_detection else None
+        if not blank:
             with watch.stage("layout"):
-                image, angle = await self._upright(loaded, context, index)
-        regions: tuple[Region, ...] | None = None
-        if wanted.settings.use_layout_detection:
-            with watch.stage("layout"):
-                regions = await self._regions(image, wanted, context, index)
+                image, angle = await self._preprocessed(loaded, wanted, context, index)
+                if regions is not None:
+                    regions = await self._regions(image, wanted, context, index)
         with watch.stage("crop"):
             plan = await self._run(recognition.plan, image, regions, wanted.recognition, wanted.prompt_label)
+            if blank:
+                plan = replace(plan, tasks=())
         with watch.stage("vlm"):
             answers = await self._answers(plan.tasks, context, index)
         with watch.stage("assembly"):
             parsed = assembly.page(plan, answers, wanted, angle)
         with watch.stage("render"):
             output = await self._run(self._output, parsed, loaded, image, wanted)
-        return replace(output, times=watch.times())
+        return replace(output, is_blank=blank, times=watch.times())
 
     async def _file(self, file: str, context: RequestContext) -> bytes:
         if sources.is_url(file):
             return await self._stages.fetcher.fetch(file, context)
         return await self._run(sources.decode_base64, file)
 
-    async def _upright(self, image: Image, context: RequestContext, index: int) -> tuple[Image, int]:
-        async with self._layout_turns.slot(context.id, index):
-            angle = await self._stages.detector.orientation(image)
-        self._layout_pulse.beat()
-        return (await self._run(_turned, image, angle) if angle else image), angle
+    async def _preprocessed(
+        self, image: Image, wanted: ParseOptions, context: RequestContext, index: int
+    ) -> tuple[Image, int | None]:
+        """The page upright and flat, as asked for; the turn that was applied, None without classification (B.4)."""
+        angle: int | None = None
+        if wanted.orientation:
+            async with self._layout_turns.slot(context.id, index):
+                angle = await self._stages.detector.orientation(image)
+            self._layout_pulse.beat()
+            if angle:
+                image = await self._run(_turned, image, angle)
+        if wanted.unwarping:
+            async with self._layout_turns.slot(context.id, index):
+                grid = await self._stages.detector.grid(image)
+            self._layout_pulse.beat()
+            image = await self._run(unwarped, image, grid)
+        return image, angle
 
     async def _regions(
         self, image: Image, wanted: ParseOptions, context: RequestContext, index: int
@@ -193,7 +228,7 @@ class Pipeline:
         limit = self._config.max_output_size
         bare = replace(parsed, pictures=dict.fromkeys(parsed.pictures, _NO_PIXELS))
         pictures: dict[str, str] | None = None
-        if wanted.render.markdown_images:
+        if wanted.render.markdown_images or wanted.render.docx:
             pictures = {path: output_images.encode(picture, limit) for path, picture in parsed.pictures.items()}
         if not wanted.render.visualize:
             return PageOutput(bare, pictures)
@@ -201,6 +236,9 @@ class Pipeline:
         if parsed.regions is not None:
             overlay = output_images.layout_overlay(image, parsed.regions, limit)
             shown["layout_det_res"] = output_images.encode(overlay, limit)
+        if parsed.spotting is not None:
+            overlay = output_images.spotting_overlay(image, parsed.spotting, limit)
+            shown["spotting_res_img"] = output_images.encode(overlay, limit)
         if wanted.settings.use_doc_preprocessor:
             shown["preprocessed_img"] = output_images.encode(image, limit)
         return PageOutput(bare, pictures, shown, output_images.encode(loaded, limit))

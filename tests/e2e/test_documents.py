@@ -145,7 +145,14 @@ def test_nine_tenths_of_the_corpus_snippets_are_read(service: Service) -> None:
     print("\n".join(missed))
     assert len(missed) <= 0.1 * total
     paper = texts["paper-2col-tableformer.pdf"]
-    order = ["TABLEFORMER", "Abstract", "1 Introduction"]
+    order = [  # title across, then down the left column, then down the right
+        "TABLEFORMER: Robust Transformer Modeling for Table-Text Encoding",
+        "Understanding tables is an important aspect of natural language understanding.",
+        "Recently, semi-structured data (e.g. variable length tables",
+        "TAPAS gives incomplete answer due to its limited cell grounding ability.",
+        "Figure 1: Examples showing the limitations of existing models",
+        "But, ideally, the model should make consistent predictions",
+    ]
     ends = [best_match(part, paper)[1] for part in order]
     assert ends == sorted(ends)
 
