@@ -10,9 +10,9 @@ from gateway import error_handlers, openapi, routes
 from gateway.admission import Admission
 from gateway.backend import Backend, TritonBackend
 from gateway.health import Readiness, VlmServer
-from gateway.memory import keep_freed_memory
 from gateway.models import Models
 from hps import settings as hps_settings
+from hps.memory import keep_freed_memory
 from hps.settings import Settings
 
 
@@ -56,5 +56,6 @@ def create_app(settings: Settings, backend: Backend | None = None) -> FastAPI:
 
 def from_environment() -> FastAPI:
     """The factory that every worker process calls."""
-    keep_freed_memory()
+    # A body of 1 MB is copied a few times on its way: 1.36 ms a request with fresh pages each time, 0.14 ms without.
+    keep_freed_memory(kept_mib=128, largest_block_mib=32)
     return create_app(hps_settings.load())

@@ -3,7 +3,7 @@
 import subprocess
 import sys
 
-ALLOWED = {"hps", "hps.settings", "hps.errors", "hps.contract", "hps.version"}
+ALLOWED = {"hps", "hps.contract", "hps.errors", "hps.memory", "hps.settings", "hps.version"}
 HEAVY = {"cv2", "onnxruntime", "pypdfium2", "PIL", "triton_python_backend_utils"}
 
 
