@@ -2,6 +2,7 @@
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 import cv2
@@ -41,33 +42,27 @@ def mask_polygons(
         return ()
     rounded = np.rint(np.asarray(boxes, dtype=np.float64)).astype(np.int64)
     widest = int((rounded[:, 2] - rounded[:, 0]).max())
+    rows, columns = masks.shape[1:]
+    in_mask = np.rint(rounded * np.array([columns, rows] * 2) / np.array(page_size * 2))
+    in_mask = np.clip(in_mask, 0, [columns, rows, columns, rows]).astype(np.int64)
     outlines = []
-    for box, mask in zip(rounded.tolist(), masks, strict=True):
+    for box, (left, top, right, bottom), mask in zip(rounded.tolist(), in_mask.tolist(), masks, strict=True):
         width = box[2] - box[0]
         reference = width if width > widest * _WIDE_SHARE else widest
-        outlines.append(_outline_in_box(box, mask, page_size, reference))
+        outlines.append(_outline_in_box(box, mask[top:bottom, left:right], reference))
     return tuple(outlines)
 
 
-def _outline_in_box(
-    box: Sequence[int], mask: NDArray[np.generic], page_size: tuple[int, int], max_distance: float
-) -> NDArray[np.float32]:
-    rectangle = np.asarray(box_corners(box), dtype=np.float32)
+def _outline_in_box(box: Sequence[int], part: NDArray[np.generic], max_distance: float) -> NDArray[np.float32]:
+    """part: what of the mask lies in the box."""
     x1, y1, x2, y2 = box
-    if x2 <= x1 or y2 <= y1:
-        return rectangle
-    rows, columns = mask.shape
-    left, right = (min(max(round(x * columns / page_size[0]), 0), columns) for x in (x1, x2))
-    top, bottom = (min(max(round(y * rows / page_size[1]), 0), rows) for y in (y1, y2))
-    part = (mask[top:bottom, left:right] != 0).astype(np.uint8)
-    if not part.any():
-        return rectangle
-    grown = cv2.resize(part, (x2 - x1, y2 - y1), interpolation=cv2.INTER_NEAREST)
-    outline = mask_polygon(grown, max_distance)
-    if outline is None:
-        return rectangle
-    shifted: NDArray[np.float32] = (outline + np.array([x1, y1])).astype(np.float32)
-    return shifted
+    if x2 > x1 and y2 > y1 and part.any():
+        inside = part if part.dtype == np.uint8 else (part != 0).astype(np.uint8)
+        outline = mask_polygon(cv2.resize(inside, (x2 - x1, y2 - y1), interpolation=cv2.INTER_NEAREST), max_distance)
+        if outline is not None:
+            shifted: NDArray[np.float32] = (outline + np.array((x1, y1))).astype(np.float32)
+            return shifted
+    return np.asarray(box_corners(box), dtype=np.float32)
 
 
 def mask_polygon(mask: NDArray[np.uint8], max_distance: float) -> NDArray[np.float64] | None:
@@ -80,40 +75,70 @@ def mask_polygon(mask: NDArray[np.uint8], max_distance: float) -> NDArray[np.flo
         return None
     contour = max(contours, key=cv2.contourArea)
     simple = cv2.approxPolyDP(contour, _SIMPLIFY_SHARE * cv2.arcLength(contour, True), True)
-    return _without_dents(simple.reshape(-1, 2).astype(np.float64), max_distance)
+    return np.array(_without_dents(simple.reshape(-1, 2).tolist(), max_distance), dtype=np.float64).reshape(-1, 2)
 
 
-def _without_dents(outline: NDArray[np.float64], max_distance: float) -> NDArray[np.float64]:
-    """Drops single dents, keeps flat double ones, bridges long gaps, blunts spikes (the clean-up of SPEC C.5)."""
-    to_previous = np.roll(outline, 1, axis=0) - outline
-    to_next = np.roll(outline, -1, axis=0) - outline
-    lengths = np.hypot(to_previous[:, 0], to_previous[:, 1]), np.hypot(to_next[:, 0], to_next[:, 1])
-    # p - prev = -to_previous and next - p = to_next: the turn that the outline takes at p.
-    turn = -to_previous[:, 0] * to_next[:, 1] + to_previous[:, 1] * to_next[:, 0]
-    convex = turn < 0
-    spans = lengths[0] * lengths[1]
-    dots = (to_previous * to_next).sum(axis=1)
-    cosines = np.clip(np.divide(dots, spans, out=np.ones_like(dots), where=spans > 0), -1, 1)
-    angles = np.degrees(np.arccos(cosines))
-    in_run = ~convex & (np.roll(~convex, 1) | np.roll(~convex, -1)) & (len(outline) > 1)
-    kept = np.flatnonzero(convex | (in_run & (angles >= _OPEN_ANGLE))).tolist()
-    chosen = sorted(_with_bridges(outline, kept, max_distance * _GAP_SHARE))
-    points = outline[chosen]
-    for place, index in enumerate(chosen):
-        if convex[index] and abs(angles[index] - _SPIKE_ANGLE) < 1:
-            inward = to_previous[index] / lengths[0][index] + to_next[index] / lengths[1][index]
-            depth = (lengths[0][index] + lengths[1][index]) / 2
-            points[place] += inward / math.hypot(*inward) * depth
+def _without_dents(outline: list[list[int]], max_distance: float) -> list[tuple[float, float]]:
+    """Drops single dents, keeps flat double ones, bridges long gaps, blunts spikes (the clean-up of SPEC C.5).
+
+    In plain numbers: an outline has a handful of corners, for which arrays cost more than they save.
+    """
+    corners = [_corner(outline[i - 1], outline[i], outline[(i + 1) % len(outline)]) for i in range(len(outline))]
+    convex = [corner.is_convex for corner in corners]
+    count = len(outline)
+    kept = []
+    for i, corner in enumerate(corners):
+        in_run = count > 1 and not (convex[i - 1] and convex[(i + 1) % count])
+        if corner.is_convex or (in_run and corner.angle >= _OPEN_ANGLE):
+            kept.append(i)
+    points: list[tuple[float, float]] = []
+    for i in sorted(_with_bridges(outline, kept, max_distance * _GAP_SHARE)):
+        x, y = outline[i]
+        shift_x, shift_y = corners[i].blunting() if convex[i] else (0.0, 0.0)
+        points.append((x + shift_x, y + shift_y))
     return points
 
 
-def _with_bridges(outline: NDArray[np.float64], kept: list[int], longest: float) -> set[int]:
+@dataclass(frozen=True, slots=True)
+class _Corner:
+    """A corner of an outline: the vectors from it to the corner before and the one after, their lengths and angle."""
+
+    previous: tuple[int, int]
+    following: tuple[int, int]
+    lengths: tuple[float, float]
+    angle: float
+
+    @property
+    def is_convex(self) -> bool:
+        return -self.previous[0] * self.following[1] + self.previous[1] * self.following[0] < 0
+
+    def blunting(self) -> tuple[float, float]:
+        """How far a spike is pushed inward; nothing for other corners."""
+        if abs(self.angle - _SPIKE_ANGLE) >= 1:
+            return 0.0, 0.0
+        inward = [p / self.lengths[0] + f / self.lengths[1] for p, f in zip(self.previous, self.following, strict=True)]
+        depth = sum(self.lengths) / 2 / math.hypot(*inward)
+        return inward[0] * depth, inward[1] * depth
+
+
+def _corner(before: Sequence[int], corner: Sequence[int], after: Sequence[int]) -> _Corner:
+    previous = (before[0] - corner[0], before[1] - corner[1])
+    following = (after[0] - corner[0], after[1] - corner[1])
+    lengths = (math.hypot(*previous), math.hypot(*following))
+    span = lengths[0] * lengths[1]
+    cosine = (previous[0] * following[0] + previous[1] * following[1]) / span if span > 0 else 1.0
+    return _Corner(previous, following, lengths, math.degrees(math.acos(min(max(cosine, -1.0), 1.0))))
+
+
+def _with_bridges(outline: list[list[int]], kept: list[int], longest: float) -> set[int]:
     """The kept corners and, where two neighbours are farther apart than `longest`, dropped ones between them."""
     chosen = set(kept)
     count = len(outline)
+    if len(kept) == count or longest <= 0:
+        return chosen
     for corner, following in zip(kept, kept[1:] + kept[:1], strict=True):
-        distance = math.hypot(*(outline[corner] - outline[following]))
-        if distance <= longest or longest <= 0:
+        distance = math.dist(outline[corner], outline[following])
+        if distance <= longest:
             continue
         between = [(corner + step) % count for step in range(1, (following - corner) % count or count)]
         needed = math.ceil(distance / longest) - 1
