@@ -14,6 +14,7 @@ import numpy as np
 
 from hps.document import Image, IntBox, Polygon
 from hps.errors import BackendError, InvalidInput
+from hps.scaling import shrunk
 
 Alignment = Literal["left", "right", "center"]
 
@@ -285,6 +286,19 @@ def smart_resize(
 
 
 # ---- encoding ----
+
+
+def near_budget(image: Image, max_pixels: int) -> Image:
+    """The image halved as often as it keeps at least twice the pixels that the VLM's processor will leave of it.
+
+    That processor shrinks it to at most `max_pixels` with a filter that looks at every pixel, so it makes the same of
+    both; but a crop of a large scan would be compressed, sent and decoded many times over. (The reference sends it as
+    it is.)
+    """
+    height, width = image.shape[:2]
+    while height * width >= 8 * max_pixels:
+        height, width = height // 2, width // 2
+    return shrunk(image, (width, height))
 
 
 def encode_jpeg(image: Image) -> bytes:

@@ -5,6 +5,7 @@ all its bitmaps nor makes others wait: each shared resource (decoders, layout mo
 """
 
 import asyncio
+import itertools
 import logging
 import time
 from collections import deque
@@ -16,7 +17,7 @@ from typing import Any, TypeVar
 import cv2
 import numpy as np
 
-from hps import answer, assembly, ink, options, output_images, recognition, storage
+from hps import answer, assembly, ink, options, output_images, recognition, storage, vlm_requests
 from hps.answer import PageOutput
 from hps.config import PipelineConfig
 from hps.context import RequestContext, StageTimes, Stopwatch
@@ -37,6 +38,7 @@ log = logging.getLogger(__name__)
 
 T = TypeVar("T")
 _TURNS = {90: cv2.ROTATE_90_COUNTERCLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_CLOCKWISE}
+_SMALL_BYTES = 1 << 18
 _NO_PIXELS: Image = np.zeros((0, 0, 3), np.uint8)
 _PROBE_PAGE: Image = np.full((32, 32, 3), 255, np.uint8)
 
@@ -90,14 +92,16 @@ class Pipeline:
             request, self._config, has_orientation=self._has_orientation, has_unwarping=self._has_unwarping
         )
         file_type = sources.requested_type(request.file, request.fileType)
-        data = await self._file(request.file, context)
-        async with await self._stages.decoder.open(data, file_type, context, self._config.max_pages) as document:
+        watch = Stopwatch()
+        with watch.stage("decode"):
+            data = await self._file(request.file, context)
+            opened = await self._stages.decoder.open(data, file_type, context, self._config.max_pages)
             del data
+        async with opened as document:
             outputs = [output async for output in self.pages(document, wanted, context)]
             info = document.info
-        watch = Stopwatch()
         with watch.stage("render"):
-            result = await self._run(
+            result = await self._in_thread(
                 answer.layout_parsing, outputs, info, wanted.render, wanted.restructure, self._config.release
             )
         if self._stages.publication is not None:
@@ -159,7 +163,7 @@ class Pipeline:
         watch = Stopwatch()
         with watch.stage("decode"):
             loaded = await document.page(index)
-            blank = await self._run(ink.is_blank, loaded)
+            blank = await self._run(loaded.nbytes, ink.is_blank, loaded)
         image, angle = loaded, None
         regions: tuple[Region, ...] | None = () if wanted.settings.use_layout_detection else None
         if not blank:
@@ -168,7 +172,9 @@ class Pipeline:
                 if regions is not None:
                     regions = await self._regions(image, wanted, context, index)
         with watch.stage("crop"):
-            plan = await self._run(recognition.plan, image, regions, wanted.recognition, wanted.prompt_label)
+            plan = await self._run(
+                image.nbytes, recognition.plan, image, regions, wanted.recognition, wanted.prompt_label
+            )
             if blank:
                 plan = replace(plan, tasks=())
         with watch.stage("vlm"):
@@ -176,13 +182,14 @@ class Pipeline:
         with watch.stage("assembly"):
             parsed = assembly.page(plan, answers, wanted, angle)
         with watch.stage("render"):
-            output = await self._run(self._output, parsed, loaded, image, wanted)
+            pixels = (loaded.nbytes if wanted.render.visualize else 0) + sum(p.nbytes for p in parsed.pictures.values())
+            output = await self._run(pixels, self._output, parsed, loaded, image, wanted)
         return replace(output, is_blank=blank, times=watch.times())
 
     async def _file(self, file: str, context: RequestContext) -> bytes:
         if sources.is_url(file):
             return await self._stages.fetcher.fetch(file, context)
-        return await self._run(sources.decode_base64, file)
+        return await self._run(len(file), sources.decode_base64, file)
 
     async def _preprocessed(
         self, image: Image, wanted: ParseOptions, context: RequestContext, index: int
@@ -194,12 +201,12 @@ class Pipeline:
                 angle = await self._stages.detector.orientation(image)
             self._layout_pulse.beat()
             if angle:
-                image = await self._run(_turned, image, angle)
+                image = await self._run(image.nbytes, _turned, image, angle)
         if wanted.unwarping:
             async with self._layout_turns.slot(context.id, index):
                 grid = await self._stages.detector.grid(image)
             self._layout_pulse.beat()
-            image = await self._run(unwarped, image, grid)
+            image = await self._run(image.nbytes, unwarped, image, grid)
         return image, angle
 
     async def _regions(
@@ -214,14 +221,19 @@ class Pipeline:
     async def _answers(
         self, tasks: Sequence[recognition.VlmTask], context: RequestContext, index: int
     ) -> dict[int, str]:
-        """Block index → what the VLM read. Each block is sent as soon as it is encoded; the longest go first."""
+        """Block index → what the VLM read. Each is sent as soon as its batch is encoded; the longest go first."""
 
-        async def one(task: recognition.VlmTask) -> tuple[int, str]:
-            body = await self._run(recognition.encoded_request, task, self._vlm_model)
-            read = await self._stages.vlm.complete(body, context, (index, *recognition.work_rank(task)))
-            return task.block_index, read.text
+        async def read(task: recognition.VlmTask, body: bytes) -> tuple[int, str]:
+            answer = await self._stages.vlm.complete(body, context, (index, *vlm_requests.work_rank(task)))
+            return task.block_index, answer.text
 
-        return dict(await _all([one(task) for task in sorted(tasks, key=recognition.work_rank)]))
+        async def read_batch(batch: list[recognition.VlmTask]) -> list[tuple[int, str]]:
+            pixels = sum(task.image.nbytes for task in batch)
+            bodies = await self._run(pixels, vlm_requests.encoded_requests, batch, self._vlm_model)
+            return await _all([read(task, body) for task, body in zip(batch, bodies, strict=True)])
+
+        read_batches = await _all([read_batch(batch) for batch in vlm_requests.batches(tasks)])
+        return dict(itertools.chain.from_iterable(read_batches))
 
     def _output(self, parsed: ParsedPage, loaded: Image, image: Image, wanted: ParseOptions) -> PageOutput:
         """Encodes what the answer needs of the page's pixels, and lets go of them."""
@@ -243,7 +255,11 @@ class Pipeline:
             shown["preprocessed_img"] = output_images.encode(image, limit)
         return PageOutput(bare, pictures, shown, output_images.encode(loaded, limit))
 
-    def _run(self, function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
+    async def _run(self, size: int, function: Callable[..., T], *arguments: Any) -> T:
+        """Work on `size` bytes: in a thread, or at once if they are so few that waking one would take longer."""
+        return function(*arguments) if size < _SMALL_BYTES else await self._in_thread(function, *arguments)
+
+    def _in_thread(self, function: Callable[..., T], *arguments: Any) -> "asyncio.Future[T]":
         return asyncio.get_running_loop().run_in_executor(self._stages.executor, function, *arguments)
 
 

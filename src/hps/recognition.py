@@ -3,14 +3,11 @@
 Pure: regions, pixels and options in; tasks and blocks out. `plan` before the VLM, `finish` after it.
 """
 
-import base64
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
-
-from pydantic_core import to_json
 
 from hps import crops
 from hps.document import Block, Image, Polygon, Region
@@ -319,74 +316,3 @@ def finish(page_plan: PagePlan, contents: Mapping[int, str]) -> tuple[Block, ...
             content = with_table_pictures(content, shown)
         finished.append(replace(block, content=content))
     return tuple(finished)
-
-
-# ---- the request to the VLM server ----
-
-
-@dataclass(frozen=True, slots=True)
-class ChatDialect:
-    """What a serving engine calls its parameters. takes_pixel_budget: whether images are resized by our budget."""
-
-    max_tokens_key: str = "max_completion_tokens"
-    takes_pixel_budget: bool = False
-    takes_jpeg: bool = True
-
-
-VLLM: Final = ChatDialect(takes_pixel_budget=True)
-DIALECTS: Final[Mapping[str, ChatDialect]] = MappingProxyType(
-    {
-        "vllm-server": VLLM,
-        "sglang-server": ChatDialect(),
-        "fastdeploy-server": ChatDialect(),
-        "mlx-vlm-server": ChatDialect(max_tokens_key="max_tokens"),
-        "llama-cpp-server": ChatDialect(max_tokens_key="max_tokens", takes_jpeg=False),
-    }
-)
-
-
-def chat_request(task: VlmTask, model: str, image_data_url: str, dialect: ChatDialect = VLLM) -> dict[str, Any]:
-    """Body of POST /v1/chat/completions for one task (SPEC D.4); `image_data_url` holds the encoded `task.image`."""
-    sampling = task.sampling
-    body: dict[str, Any] = {
-        "model": model,
-        "messages": [
-            {
-                "role": "user",
-                "content": [
-                    {"type": "image_url", "image_url": {"url": image_data_url}},
-                    {"type": "text", "text": task.prompt},
-                ],
-            }
-        ],
-        "temperature": 0 if sampling.temperature is None else sampling.temperature,
-        dialect.max_tokens_key: sampling.max_tokens,
-        "skip_special_tokens": sampling.skip_special_tokens,
-    }
-    if sampling.top_p is not None:
-        body["top_p"] = sampling.top_p
-    if sampling.repetition_penalty is not None:
-        body["repetition_penalty"] = sampling.repetition_penalty
-    if dialect.takes_pixel_budget:
-        body["mm_processor_kwargs"] = {"min_pixels": task.min_pixels, "max_pixels": task.max_pixels}
-    return body
-
-
-def image_data_url(image: Image, dialect: ChatDialect = VLLM) -> str:
-    """The image compressed as the server takes it. Milliseconds of work, outside the interpreter lock."""
-    encode, media_type = (crops.encode_jpeg, "jpeg") if dialect.takes_jpeg else (crops.encode_png, "png")
-    return f"data:image/{media_type};base64,{base64.b64encode(encode(image)).decode('ascii')}"
-
-
-def encoded_request(task: VlmTask, model: str, dialect: ChatDialect = VLLM) -> bytes:
-    """`chat_request` with its image, as JSON bytes."""
-    return to_json(chat_request(task, model, image_data_url(task.image, dialect), dialect))
-
-
-def work_rank(task: VlmTask) -> tuple[int, int]:
-    """Sorts tasks by the time that they take, longest first: a long one begun last would keep its page waiting.
-
-    Text grows with the area of its crop, and a table writes its structure besides.
-    """
-    area = task.image.shape[0] * task.image.shape[1]
-    return -area * (2 if task.kind in ("table", "chart") else 1), task.block_index

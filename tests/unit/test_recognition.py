@@ -1,5 +1,3 @@
-import base64
-import json
 import tracemalloc
 from typing import Any
 
@@ -13,16 +11,12 @@ from hps.errors import InvalidRequest
 from hps.layout.labels import CLASS_IDS, LABELS
 from hps.recognition import (
     DEFAULT_PIXELS,
-    DIALECTS,
     PROMPT_LABELS,
     SPOTTING_PIXELS,
     PagePlan,
     RecognitionOptions,
-    chat_request,
-    encoded_request,
     finish,
     plan,
-    work_rank,
 )
 
 TABLE: IntBox = (20, 20, 380, 280)
@@ -195,39 +189,6 @@ def test_spotting_keeps_location_tokens() -> None:
 def test_bad_extra_arguments_are_refused(extra: dict[str, Any]) -> None:
     with pytest.raises(InvalidRequest, match=next(iter(extra))):
         RecognitionOptions(vlm_extra_args=extra)
-
-
-# ---- requests ----
-
-
-def test_a_request_names_only_what_is_given() -> None:
-    task = plan(page(), None, RecognitionOptions()).tasks[0]
-    body = chat_request(task, "vlm", "data:,")
-    assert set(body) == {
-        "model",
-        "messages",
-        "temperature",
-        "max_completion_tokens",
-        "skip_special_tokens",
-        "mm_processor_kwargs",
-    }
-    assert (body["temperature"], body["max_completion_tokens"]) == (0, 4096)
-
-
-def test_the_encoded_request_carries_the_image() -> None:
-    task = plan(page(), None, RecognitionOptions(repetition_penalty=1.1)).tasks[0]
-    body = json.loads(encoded_request(task, "vlm", DIALECTS["llama-cpp-server"]))
-    head, payload = body["messages"][0]["content"][0]["image_url"]["url"].split(",")
-    assert head == "data:image/png;base64"
-    assert base64.b64decode(payload).startswith(b"\x89PNG")
-    assert (body["repetition_penalty"], body["max_tokens"]) == (1.1, 4096)
-
-
-def test_long_blocks_go_first() -> None:
-    made = planned(
-        region("text", (0, 0, 50, 20)), region("text", (0, 30, 300, 90)), region("table", (0, 100, 300, 160))
-    )
-    assert [task.block_index for task in sorted(made.tasks, key=work_rank)] == [2, 1, 0]
 
 
 # ---- memory, properties ----

@@ -9,7 +9,7 @@ from typing import Any, Final
 import cv2
 import numpy as np
 
-from hps import crops, recognition, text_cleanup
+from hps import crops, recognition, text_cleanup, vlm_requests
 from hps.conformance import image_spec
 from hps.document import Image, IntBox, Region
 from hps.layout.labels import CLASS_IDS
@@ -87,7 +87,7 @@ def crop_and_prompt(case: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def genai_request(case: Mapping[str, Any]) -> dict[str, Any]:
-    dialect = recognition.DIALECTS[case["backend"]]
+    dialect = vlm_requests.DIALECTS[case["backend"]]
     max_tokens = case["max_new_tokens"]
     sampling = recognition.Sampling(
         temperature=case["temperature"],
@@ -98,7 +98,7 @@ def genai_request(case: Mapping[str, Any]) -> dict[str, Any]:
     )
     budget = case["min_pixels"], case["max_pixels"]
     task = recognition.VlmTask(0, "ocr", recognition.PROMPTS["ocr"], _solid(case["image"]), *budget, sampling)
-    body = recognition.chat_request(task, case["model"], recognition.image_data_url(task.image, dialect), dialect)
+    body = vlm_requests.chat_request(task, case["model"], vlm_requests.image_data_url(task.image, dialect), dialect)
     messages = body.pop("messages")
     reference = messages[0]["content"][0]["image_url"]
     head, _, payload = reference["url"].partition(",")

@@ -141,8 +141,11 @@ class DecoderProcess:
             self.kill()
 
 
-def bitmap(reply: dict[str, Any], file: int | None, size: tuple[int, int]) -> Image:
-    """The page as an array over the memory file itself, which is freed with it. Consumes `file`."""
+def bitmap(file: int | None, size: tuple[int, int]) -> Image:
+    """The page as an array over the memory file itself, which is freed with it. Consumes `file`.
+
+    Raises BackendError when it is not a bitmap of that (width, height).
+    """
     width, height = size
     length = width * height * 3
     if file is None:
@@ -150,7 +153,7 @@ def bitmap(reply: dict[str, Any], file: int | None, size: tuple[int, int]) -> Im
     try:
         # A file that could shrink would let a captured decoder crash us with SIGBUS.
         is_sealed = fcntl.fcntl(file, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
-        if (reply["width"], reply["height"]) != size or os.fstat(file).st_size != length or not is_sealed:
+        if os.fstat(file).st_size != length or not is_sealed:
             raise BackendError("a decoder answered with something else than the page")
         # Shared, for the worker has let go of it: a private writable mapping would copy every page on populate.
         pixels = mmap.mmap(file, length, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)

@@ -46,8 +46,12 @@ class DocumentInfo:
 class SourceDocument:
     """An opened document; `async with` it, or `close` it. Its pages may be asked for in any order, several at once."""
 
-    def __init__(self, pool: "DecodePool", job: Job, info: DocumentInfo, context: RequestContext) -> None:
+    def __init__(
+        self, pool: "DecodePool", job: Job, info: DocumentInfo, context: RequestContext, only_page: Image | None
+    ) -> None:
+        """only_page: came with the answer to `open`."""
         self.info = info
+        self._only_page = only_page
         self._pool = pool
         self._job = job
         self._context = context
@@ -61,8 +65,11 @@ class SourceDocument:
         if self._is_closed:
             raise RuntimeError("the document is closed")
         size = self.info.sizes[index]
+        if self._only_page is not None:
+            page, self._only_page = self._only_page, None
+            return page
         job = replace(self._job, op="page", index=index)
-        return await self._pool.run(job, self._context, lambda reply, file: bitmap(reply, file, size))
+        return await self._pool.run(job, self._context, lambda _, file: bitmap(file, size))
 
     def close(self) -> None:
         """Frees the file, here and in the workers. Pages already handed out live on."""
@@ -169,11 +176,11 @@ class DecodePool:
             index=-1,  # before any page of the same request
         )
         try:
-            info = await self.run(job, context, _info)
+            info, only_page = await self.run(job, context, _opened)
         except BaseException:
             self.release(job)
             raise
-        return SourceDocument(self, job, info, context)
+        return SourceDocument(self, job, info, context, only_page)
 
     async def run(self, job: Job, context: RequestContext, result: _Result[_T]) -> _T:
         """For SourceDocument: one turn of a worker. `result` makes the answer of the reply, in the worker's thread."""
@@ -319,8 +326,10 @@ async def _settle(worker: DecoderProcess, work: "asyncio.Future[Any]") -> None:
     work.exception()  # seen: nobody is left to be told
 
 
-def _info(reply: dict[str, Any], _: int | None) -> DocumentInfo:
-    return DocumentInfo(reply["kind"], reply["total_pages"], tuple((width, height) for width, height in reply["sizes"]))
+def _opened(reply: dict[str, Any], file: int | None) -> tuple[DocumentInfo, Image | None]:
+    sizes = tuple((width, height) for width, height in reply["sizes"])
+    info = DocumentInfo(reply["kind"], reply["total_pages"], sizes)
+    return info, None if file is None else bitmap(file, sizes[0])
 
 
 def _what(job: Job) -> str:

@@ -4,8 +4,8 @@ Requests, each with the document's memory file:
     {"op": "open" | "page", "document": id, "file_type", "max_pages", "index", "timeout_s"}  and without file or reply
     {"op": "forget", "documents": [id, ...]}
 Replies:
-    {"kind", "total_pages", "sizes"} | {"width", "height"} with the bitmap's file | {"invalid": message} for the
-    client | {"failed": traceback} for the operator
+    {"kind", "total_pages", "sizes"}, of a document of one page with its bitmap's file | {} with the page's bitmap's
+    file: height * width * 3 bytes | {"invalid": message} for the client | {"failed": traceback} for the operator
 
 Any worker can render any page of any document: it opens what it does not hold. It ends when its socket closes, and by
 the kernel's timer when a job outlives it: a decoder may hang when nobody is left to kill it.
@@ -90,9 +90,10 @@ def _answer(cache: DocumentCache, request: dict[str, Any], file: int) -> tuple[d
     try:
         opened = cache.get(request, file)
         if request["op"] == "open":
-            return {"kind": opened.kind, "total_pages": opened.total_pages, "sizes": opened.sizes}, None
-        width, height = opened.sizes[request["index"]]
-        return {"width": width, "height": height}, opened.render(request["index"])
+            # The one page of a picture comes along: whoever opens it will ask for it next.
+            bitmap = opened.render(0) if len(opened.sizes) == 1 else None
+            return {"kind": opened.kind, "total_pages": opened.total_pages, "sizes": opened.sizes}, bitmap
+        return {}, opened.render(request["index"])
     except InvalidInput as error:
         cache.forget([request["document"]])
         return {"invalid": error.message}, None

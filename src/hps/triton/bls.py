@@ -31,7 +31,7 @@ DETECTION, ORIENTATION, UNWARPING = 0, 1, 2
 class BlsLayoutDetector:
     """A LayoutDetector whose model runs in another Triton process and batches the pages of all requests.
 
-    Awaits in the loop's default executor, one thread a call: give the loop a large one.
+    Each call takes a thread of the loop's default executor until it is answered: give the loop a large one.
     """
 
     def __init__(self, pb_utils: Any, inputs: PageInputs) -> None:
@@ -54,8 +54,11 @@ class BlsLayoutDetector:
         return (await self._call(image, unwarping_form(self._inputs), UNWARPING))[GRID]
 
     async def _call(self, image: Image, form: InputForm, task: int) -> dict[str, NDArray[Any]]:
-        # Preparing a page takes milliseconds in which the loop could serve others.
-        page = await asyncio.get_running_loop().run_in_executor(None, layout_input, form, image)
+        # One thread for all of it: preparing the page takes milliseconds, and Triton's own async_exec is a thread too.
+        return await asyncio.get_running_loop().run_in_executor(None, self._answered, image, form, task)
+
+    def _answered(self, image: Image, form: InputForm, task: int) -> dict[str, NDArray[Any]]:
+        page = layout_input(form, image)
         token = secrets.randbits(64)
         request = self._pb_utils.InferenceRequest(
             model_name=MODEL,
@@ -68,7 +71,7 @@ class BlsLayoutDetector:
             ],
         )
         try:
-            response = await request.async_exec()
+            response = request.exec()
         except Exception as error:  # pb_utils has one exception type: the model is not there, or its process died
             log.warning("layout detection gives no answer: %s", error)
             raise Unavailable("Layout detection is not available") from error

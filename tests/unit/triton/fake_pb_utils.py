@@ -159,7 +159,7 @@ class PbUtils:
                 assert model_name == "layout-detection"
                 self.inputs = {tensor.name(): tensor.as_numpy() for tensor in inputs}
 
-            async def async_exec(self) -> InferenceResponse:
+            def exec(self) -> InferenceResponse:
                 assert answer is not None
                 return answer(self.inputs)
 

@@ -1,0 +1,106 @@
+"""Requests to the VLM server: one chat completion for each task (SPEC D.4), in the order of the time that they take.
+
+Pure, and milliseconds of work for a page: for a thread, not the event loop.
+"""
+
+import base64
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any, Final
+
+from pydantic_core import to_json
+
+from hps import crops
+from hps.document import Image
+from hps.recognition import VlmTask
+
+_BATCH_BYTES: Final = 1 << 20  # of pixels; about two milliseconds of encoding
+
+
+@dataclass(frozen=True, slots=True)
+class ChatDialect:
+    """What a serving engine calls its parameters. takes_pixel_budget: whether images are resized by our budget."""
+
+    max_tokens_key: str = "max_completion_tokens"
+    takes_pixel_budget: bool = False
+    takes_jpeg: bool = True
+
+
+VLLM: Final = ChatDialect(takes_pixel_budget=True)
+DIALECTS: Final[Mapping[str, ChatDialect]] = MappingProxyType(
+    {
+        "vllm-server": VLLM,
+        "sglang-server": ChatDialect(),
+        "fastdeploy-server": ChatDialect(),
+        "mlx-vlm-server": ChatDialect(max_tokens_key="max_tokens"),
+        "llama-cpp-server": ChatDialect(max_tokens_key="max_tokens", takes_jpeg=False),
+    }
+)
+
+
+def chat_request(task: VlmTask, model: str, image_data_url: str, dialect: ChatDialect = VLLM) -> dict[str, Any]:
+    """Body of POST /v1/chat/completions for one task; `image_data_url` holds its encoded image."""
+    sampling = task.sampling
+    body: dict[str, Any] = {
+        "model": model,
+        "messages": [
+            {
+                "role": "user",
+                "content": [
+                    {"type": "image_url", "image_url": {"url": image_data_url}},
+                    {"type": "text", "text": task.prompt},
+                ],
+            }
+        ],
+        "temperature": 0 if sampling.temperature is None else sampling.temperature,
+        dialect.max_tokens_key: sampling.max_tokens,
+        "skip_special_tokens": sampling.skip_special_tokens,
+    }
+    if sampling.top_p is not None:
+        body["top_p"] = sampling.top_p
+    if sampling.repetition_penalty is not None:
+        body["repetition_penalty"] = sampling.repetition_penalty
+    if dialect.takes_pixel_budget:
+        body["mm_processor_kwargs"] = {"min_pixels": task.min_pixels, "max_pixels": task.max_pixels}
+    return body
+
+
+def image_data_url(image: Image, dialect: ChatDialect = VLLM) -> str:
+    """The image compressed as the server takes it. Milliseconds of work, outside the interpreter lock."""
+    encode, media_type = (crops.encode_jpeg, "jpeg") if dialect.takes_jpeg else (crops.encode_png, "png")
+    return f"data:image/{media_type};base64,{base64.b64encode(encode(image)).decode('ascii')}"
+
+
+def encoded_request(task: VlmTask, model: str, dialect: ChatDialect = VLLM) -> bytes:
+    """`chat_request` with its image, as JSON bytes. An image far beyond its budget is reduced to near it first."""
+    image = crops.near_budget(task.image, task.max_pixels) if dialect.takes_pixel_budget else task.image
+    return to_json(chat_request(task, model, image_data_url(image, dialect), dialect))
+
+
+def encoded_requests(tasks: Sequence[VlmTask], model: str, dialect: ChatDialect = VLLM) -> list[bytes]:
+    """`encoded_request` of each."""
+    return [encoded_request(task, model, dialect) for task in tasks]
+
+
+def batches(tasks: Sequence[VlmTask]) -> list[list[VlmTask]]:
+    """The tasks, those that take longest first, in batches worth a thread's while to encode: a page of many lines is
+    one or two, and a large block is one by itself."""
+    found: list[list[VlmTask]] = []
+    filled = _BATCH_BYTES
+    for task in sorted(tasks, key=work_rank):
+        if filled >= _BATCH_BYTES:
+            found.append([])
+            filled = 0
+        found[-1].append(task)
+        filled += task.image.nbytes
+    return found
+
+
+def work_rank(task: VlmTask) -> tuple[int, int]:
+    """Sorts tasks by the time that they take, longest first: a long one begun last would keep its page waiting.
+
+    Text grows with the area of its crop, and a table writes its structure besides.
+    """
+    area = task.image.shape[0] * task.image.shape[1]
+    return -area * (2 if task.kind in ("table", "chart") else 1), task.block_index
