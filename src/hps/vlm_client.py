@@ -69,7 +69,7 @@ class VlmClient:
             self._headers["Authorization"] = f"Bearer {api_key}"
         # The transport alone: what httpx's client adds (redirects, cookies, authentication flows) is not needed here,
         # and with a dozen blocks a page it is a good part of what a page costs.
-        self._transport = transport or ConnectionStack(KEEPALIVE_S)
+        self._transport = transport or ConnectionStack(self._url, idle_s=KEEPALIVE_S)
 
     async def __aenter__(self) -> Self:
         return self
