@@ -58,7 +58,7 @@ def layout_v3() -> Any:
         global_pointer_head_size=8,
         **_COMMON,
     )
-    return _shaken(PPDocLayoutV3ForObjectDetection(config))
+    return shaken(PPDocLayoutV3ForObjectDetection(config))
 
 
 def layout_v2() -> Any:
@@ -79,11 +79,11 @@ def layout_v2() -> Any:
         reading_order_config=reading_order,
         **_COMMON,
     )
-    return _shaken(PPDocLayoutV2ForObjectDetection(config))
+    return shaken(PPDocLayoutV2ForObjectDetection(config))
 
 
 def orientation(classes: int = 4) -> Any:
-    model = _shaken(PPLCNetForImageClassification(PPLCNetConfig(scale=0.25, class_expand=32, num_labels=classes)))
+    model = shaken(PPLCNetForImageClassification(PPLCNetConfig(scale=0.25, class_expand=32, num_labels=classes)))
     # No class wins by itself.
     pictures = torch.rand((16, 3, 1, 1), generator=torch.Generator().manual_seed(5)).expand(-1, -1, 224, 224) * 4 - 2
     with torch.no_grad():
@@ -102,7 +102,7 @@ def unwarping() -> Any:
     config = UVDocConfig(
         backbone_config=backbone, bridge_connector=[16, 16], out_point_positions2D=[[16, 8], [8, 2]], kernel_size=3
     )
-    model = _shaken(UVDocModel(config))
+    model = shaken(UVDocModel(config))
     last = model.head.out_point_positions2D.conv_up
     with torch.no_grad():
         last.weight.mul_(0.03)  # points from -1 to 1
@@ -115,7 +115,7 @@ def saved(model: Any, directory: Path) -> Path:
     return directory
 
 
-def _shaken(model: Any) -> Any:
+def shaken(model: Any) -> Any:
     """Weights that let the picture through: the classes' own start is so small that all pages look alike."""
     generator = torch.Generator().manual_seed(7)
     with torch.no_grad():

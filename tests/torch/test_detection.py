@@ -1,6 +1,7 @@
 """The backend on real classes of transformers, with tiny random weights read from local directories."""
 
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import cv2
@@ -12,7 +13,7 @@ from transformers import AutoModelForObjectDetection
 from hps.document import Detections
 from hps.embedded.models import ModelFileError
 from hps.layout.page_inputs import LayoutInput, Stretched, layout_input
-from hps.layout.pytorch.detection import SCORE_FLOOR, DetectionModel, fixed_batches, load_detection
+from hps.layout.pytorch.detection import SCORE_FLOOR, Batches, DetectionModel, fixed_batches, load_detection, use_cache
 from tests.torch import checkpoints
 from tests.torch.reference import processor
 
@@ -172,3 +173,42 @@ class TestLoading:
         (tmp_path / "config.json").write_text("{")
         with pytest.raises(ModelFileError, match="not JSON"):
             loaded(tmp_path)
+
+
+def test_compiled_code_only_meets_the_sizes_that_it_was_compiled_for() -> None:
+    assert [fixed_batches(8).size_for(pages) for pages in range(1, 9)] == [1, 8, 8, 8, 8, 8, 8, 8]
+    assert [fixed_batches(1).size_for(1), Batches(8).size_for(3)] == [1, 3]
+
+
+class Brightness(torch.nn.Module):
+    """The smallest model with outputs of the right shapes: what it says of a page depends on its brightness alone."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.linspace(-3, 3, 6 * 25).reshape(6, 25))
+
+    def forward(self, pixel_values: Any) -> Any:
+        bright = pixel_values.mean(dim=(1, 2, 3)).reshape(-1, 1, 1)
+        order = (bright * torch.arange(36.0).reshape(6, 6)).triu(1)
+        return SimpleNamespace(
+            logits=self.scale * bright,
+            pred_boxes=torch.full((1, 6, 4), 0.5) * bright,
+            order_logits=order,
+            out_masks=bright.unsqueeze(-1) - torch.linspace(0, 1, 6 * 20 * 20).reshape(6, 20, 20),
+        )
+
+
+@pytest.mark.filterwarnings("ignore::DeprecationWarning:torch.*")  # of its own functions
+def test_compiled_code_says_the_same(tmp_path: Path) -> None:
+    form = Stretched(32, 32)
+    pages = [LayoutInput(np.full((32, 32, 3), brightness, np.uint8), 100, 80) for brightness in (40, 120, 200)]
+    plain = DetectionModel(Brightness(), "cpu", Batches(4), form, compiled=False)
+    use_cache(tmp_path / "cache")
+    compiled = DetectionModel(Brightness(), "cpu", fixed_batches(4), form, compiled=True)
+    compiled.warm_up()
+    with torch.compiler.set_stance("fail_on_recompile"):
+        for few in (pages[:1], pages[:2], pages):
+            for found, expected in zip(detect(compiled, few), detect(plain, few), strict=True):
+                np.testing.assert_allclose(found.rows, expected.rows, rtol=1e-4, atol=1e-4)
+                assert len(found.polygons) == len(expected.polygons)
+    assert list((tmp_path / "cache").rglob("*.py"))

@@ -1,0 +1,61 @@
+#!/usr/bin/env bash
+# Packs what benchmarks/gpu/run.sh needs on a GPU machine that has no network but a Python 3.12 with PyTorch and
+# transformers: Triton, a Python 3.12 of our own, NumPy 1.26, OpenCV and small wheels. NumPy 2 there would not do (Triton
+# 2.51's stub). Two parts of less than 50 MiB each are left in OUT.
+#
+#   benchmarks/gpu/pack.sh OUT PYTHON312     (PYTHON312: prefix of a relocatable Python 3.12 with libpython3.12.so)
+#
+# Needs the environment of `make setup-torch`, pip with access to a package index, xz, strip.
+set -euo pipefail
+out=$(mkdir -p "$1" && cd "$1" && pwd)
+python312=$(cd "$2" && pwd)
+cd "$(dirname "$0")/../.."
+site=$(.venv-torch/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+work=$(mktemp -d)
+trap 'rm -rf "$work"' EXIT
+mkdir -p "$out/a" "$out/b"
+
+pack() { # FILE FOLDER NAME…
+  tar -c -C "$2" "${@:3}" | xz -3 -T0 >"$1"
+}
+
+echo "wheels" >&2
+version() { sed -n "s/^$1==\([^ ;]*\).*/\1/p" requirements/*.txt | head -1; }
+platforms=()
+for glibc in 28 27 24 17; do platforms+=(--platform "manylinux_2_${glibc}_x86_64"); done
+platforms+=(--platform manylinux2014_x86_64)
+wheels() { # FOLDER NAME…
+  local folder=$1 name names=()
+  for name in "${@:2}"; do names+=("$name==$(version "$name")"); done
+  python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
+    "${platforms[@]}" -d "$folder" "${names[@]}"
+}
+wheels "$out/a" numpy
+wheels "$out/b" annotated-types pydantic pydantic-core pydantic-settings python-dotenv typing-extensions \
+  typing-inspection tritonclient python-rapidjson ml-dtypes grpcio protobuf psutil httpx pyyaml
+
+echo "OpenCV" >&2
+pack "$out/a/opencv.tar.xz" "$site" cv2 opencv_python_headless.libs
+
+echo "Triton" >&2
+triton=pytriton/tritonserver
+pack "$out/b/triton.tar.xz" "$site" pytriton/__init__.py $triton/bin $triton/backends $triton/python_backend_stubs/3.12 \
+  $(cd "$site" && ls -d nvidia_pytriton.libs/* | grep -v libpython)
+
+echo "Python" >&2
+mkdir -p "$work/python/bin" "$work/python/lib"
+cp "$python312/bin/python3.12" "$work/python/bin/"
+ln -s python3.12 "$work/python/bin/python3"
+cp "$python312/lib/libpython3.12.so.1.0" "$work/python/lib/"
+cp -r "$python312/include" "$work/python/"
+cp -r "$python312/lib/python3.12" "$work/python/lib/"
+(
+  cd "$work/python/lib/python3.12"
+  rm -rf site-packages test idlelib tkinter turtledemo ensurepip lib2to3 config-3.12*
+  find . -depth -type d \( -name __pycache__ -o -name test -o -name tests \) -exec rm -rf {} +
+  mkdir site-packages
+)
+find "$work/python" -name '*.so*' -type f -exec strip --strip-unneeded {} +
+pack "$out/b/python.tar.xz" "$work" python
+
+du -sh "$out/a" "$out/b"

@@ -1,0 +1,18 @@
+#!/usr/bin/env bash
+# On the GPU machine: lays a part of pack.sh out in TARGET.   benchmarks/gpu/unpack.sh PART TARGET
+set -euo pipefail
+part=$1
+mkdir -p "$2"
+target=$(cd "$2" && pwd)
+python=$target/python
+site=$python/lib/python3.12/site-packages
+mkdir -p "$site"
+for archive in "$part"/*.tar.xz; do
+  case $archive in
+    */python.tar.xz) folder=$target ;;
+    *) folder=$site ;;
+  esac
+  python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], filter="fully_trusted")' \
+    "$archive" "$folder"
+done
+for wheel in "$part"/*.whl; do python3 -m zipfile -e "$wheel" "$site"; done
