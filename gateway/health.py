@@ -14,7 +14,7 @@ from hps.errors import DeadlineExceeded, HpsError, Unavailable
 log = logging.getLogger(__name__)
 
 # How long a finished check speaks for all who ask.
-CACHE_S = 1.0
+CACHE_S = 0.5
 
 MODELS = (contract.LAYOUT_PARSING, contract.RESTRUCTURE_PAGES)
 
