@@ -1,10 +1,10 @@
 """How much of a bare Triton's throughput one gateway process passes on, for 1 MB documents.
 
-    python benchmarks/gateway_throughput.py [--seconds 5] [--rounds 3] [--concurrency 16] [--megabytes 1.0]
+    python -m benchmarks.gateway_throughput [--seconds 5] [--rounds 3] [--concurrency 16] [--megabytes 1.0]
 
 Starts the real tritonserver with a model that echoes its input, then loads it in turn over gRPC directly and over HTTP
-through `python -m gateway`, with the same number of requests in flight from one client process, and prints both rates
-and their ratio. Client, gateway and Triton share the machine's cores. `--require 0.6` makes a lower ratio an error.
+through `python -m gateway`, with the same number of requests in flight from one client process; both rates and their
+ratio. Client, gateway and Triton share the machine's cores.
 """
 
 import argparse
@@ -30,8 +30,8 @@ import psutil
 import uvloop
 from tritonclient.grpc import service_pb2
 
-from gateway.memory import keep_freed_memory
 from hps import settings as hps_settings
+from hps.memory import keep_freed_memory
 from hps.settings import Settings
 from hps.triton import binary
 
@@ -58,6 +58,9 @@ output [ {{ name: "output" data_type: TYPE_STRING dims: [ 1 ] }} ]
 instance_group [ {{ count: 1 kind: KIND_CPU }} ]
 """
 MODEL = "layout-parsing"
+
+LIMITS = {"through the gateway / bare Triton": 0.6}
+AT_LEAST = frozenset(LIMITS)
 
 Send = Callable[[], Awaitable[None]]
 
@@ -218,16 +221,10 @@ def closed_loop(seconds: float) -> Callable[[list[Send]], Awaitable[float]]:
     return run
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--seconds", type=float, default=5)
-    parser.add_argument("--rounds", type=int, default=3)
-    parser.add_argument("--concurrency", type=int, default=16)
-    parser.add_argument("--megabytes", type=float, default=1.0)
-    parser.add_argument("--require", type=float, default=0.0, help="least ratio")
-    options = parser.parse_args()
-    keep_freed_memory()  # for the load generator
-    body = json.dumps({"file": "A" * int(options.megabytes * 1e6), "fileType": 1}).encode()
+def measured(*, seconds: float, rounds: int, concurrency: int, megabytes: float) -> dict[str, float]:
+    """Medians over the rounds."""
+    keep_freed_memory(kept_mib=128, largest_block_mib=32)  # for the load generator
+    body = json.dumps({"file": "A" * int(megabytes * 1e6), "fileType": 1}).encode()
     http_port, grpc_port, port = free_ports(3)
     settings = hps_settings.load(
         {},
@@ -237,28 +234,40 @@ def main() -> None:
         triton_http_port=http_port,
         triton_grpc_port=grpc_port,
         log_level="WARNING",
-        max_concurrent_inference_requests=options.concurrency,
+        max_concurrent_inference_requests=concurrency,
     )
-    run, direct, through = closed_loop(options.seconds), [], []
+    run, direct, through, cpu_ms = closed_loop(seconds), [], [], []
     with (
         tempfile.TemporaryDirectory(prefix="hps-bench-") as name,
         triton(settings, Path(name)),
         gateway(settings, Path(name)) as process,
     ):
-        for _ in range(options.rounds):
-            direct.append(uvloop.run(over_grpc(settings, body, run, options.concurrency)))
+        for _ in range(rounds):
+            direct.append(uvloop.run(over_grpc(settings, body, run, concurrency)))
             before, started = sum(process.cpu_times()[:2]), time.perf_counter()
-            through.append(uvloop.run(over_http(settings, body, run, options.concurrency)))
+            through.append(uvloop.run(over_http(settings, body, run, concurrency)))
             busy_s, wall_s = sum(process.cpu_times()[:2]) - before, time.perf_counter() - started
-            print(
-                f"direct {direct[-1]:.0f} req/s, through the gateway {through[-1]:.0f} req/s, "
-                f"which costs it {busy_s / (through[-1] * wall_s) * 1000:.1f} ms of CPU a request",
-                flush=True,
-            )
-    ratio = statistics.median(through) / statistics.median(direct)
-    print(f"{len(body)} bytes, {options.concurrency} in flight, {os.cpu_count()} cores: {ratio:.0%} of bare Triton")
-    if ratio < options.require:
-        raise SystemExit(f"below the required {options.require:.0%}")
+            cpu_ms.append(busy_s / (through[-1] * wall_s) * 1000)
+    return {
+        "through the gateway / bare Triton": statistics.median(through) / statistics.median(direct),
+        "bare Triton, requests/s": statistics.median(direct),
+        "through the gateway, requests/s": statistics.median(through),
+        "CPU ms of the gateway a request": statistics.median(cpu_ms),
+    }
+
+
+def run() -> dict[str, float]:
+    return measured(seconds=5, rounds=3, concurrency=16, megabytes=1.0)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--seconds", type=float, default=5)
+    parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--concurrency", type=int, default=16)
+    parser.add_argument("--megabytes", type=float, default=1.0)
+    for name, value in measured(**vars(parser.parse_args())).items():
+        print(f"{name}: {value:.2f}")
 
 
 if __name__ == "__main__":
