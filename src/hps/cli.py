@@ -4,6 +4,7 @@ import argparse
 import asyncio
 import json
 import logging
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -24,6 +25,9 @@ def main(argv: Sequence[str] | None = None) -> int:
         return 2
     except KeyboardInterrupt:
         return 130
+    except BrokenPipeError:  # who read our output has seen enough; nothing may be written to it at exit either
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 1
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -104,17 +108,24 @@ def _parse(arguments: argparse.Namespace) -> int:
         except ValueError:
             options[name] = value
     try:
-        sources = client.find_sources(arguments.paths)
+        sources = client.find_sources(arguments.paths, arguments.output)
     except FileNotFoundError as error:
         print(f"hps: {error}", file=sys.stderr)
         return 2
     if not sources:
         print("hps: no documents found", file=sys.stderr)
         return 2
-    failures = asyncio.run(client.parse_all(arguments.url, sources, arguments.output, options, max(1, arguments.jobs)))
-    for path, problem in failures.items():
+    parsing = client.parse_all(arguments.url, sources, arguments.output, options, max(1, arguments.jobs))
+    try:
+        report = asyncio.run(parsing)
+    except client.ServiceAway as error:
+        print(f"hps: {error}", file=sys.stderr)
+        return 1
+    for path, problem in report.failures.items():
         print(f"failed: {path}: {problem}", file=sys.stderr)
-    return 1 if failures else 0
+    if arguments.output is not None:
+        print(f"{report.parsed} parsed, {report.skipped} done before, {len(report.failures)} failed", file=sys.stderr)
+    return 1 if report.failures else 0
 
 
 def _conformance(arguments: argparse.Namespace) -> int:
