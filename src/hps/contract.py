@@ -6,6 +6,8 @@ names in error locations; what the official schema refuses by accident (a pair f
 """
 
 import json
+import re
+import sys
 from typing import Annotated, Any, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, WithJsonSchema, field_validator, model_validator
@@ -28,6 +30,8 @@ PROBE_PARAMETER = "hps_probe"  # answer after touching every stage but the VLM; 
 
 LAYOUT_PARSING = "layout-parsing"
 RESTRUCTURE_PAGES = "restructure-pages"
+
+_CLASS_ID = re.compile(r"[0-9]{1,9}")
 
 Positive = Annotated[int, Field(gt=0)]
 
@@ -53,7 +57,8 @@ Ratio = Annotated[float, WithJsonSchema(_RATIO)]
 
 
 def _number(value: Any) -> bool:
-    return isinstance(value, int | float) and not isinstance(value, bool)
+    """A number that a float can hold: JSON's integers may be too large, and its readers let NaN and Infinity in."""
+    return isinstance(value, int | float) and not isinstance(value, bool) and abs(value) <= sys.float_info.max
 
 
 class _Request(BaseModel):
@@ -237,7 +242,7 @@ class LayoutParsingRequest(_Request):
 def _class_ids(field: str, value: dict[str, Any]) -> None:
     """Keys of per-class objects are class ids; JSON makes them strings (SPEC Q2: ours reads them as numbers)."""
     for key in value:
-        if not key.strip().isdigit():
+        if not _CLASS_ID.fullmatch(key.strip()):
             raise ValueError(f"`{field}` keys must be class ids; got: {key!r}")
 
 
@@ -390,17 +395,22 @@ def _translated(model: type[BaseModel], error: ValidationError) -> HpsError:
 
 
 def log_id_of(body: bytes) -> str | None:
-    """The logId of a body that failed validation, if it can be had; never raises."""
+    """The logId of a body that failed validation, if it can be had; never raises. Always text that UTF-8 can carry:
+    this reader, other than the one above, lets lone surrogates pass."""
     try:
         value = json.loads(body)["logId"]
     except (ValueError, TypeError, KeyError, RecursionError):
         return None
-    return value if isinstance(value, str) and value else None
+    return value.encode("utf-8", "replace").decode() if isinstance(value, str) and value else None
 
 
 def success(log_id: str, result: dict[str, Any]) -> bytes:
-    """The envelope of an answer. `result` is plain JSON data; nulls in it stay as they are."""
-    return to_json({"logId": log_id, "result": result, "errorCode": 0, "errorMsg": "Success"})
+    """The envelope of an answer. `result` is plain JSON data; nulls in it stay as they are.
+
+    What a client sent goes back in it, and readers of JSON let NaN and 1e999 in; JSON cannot say them: they are null.
+    """
+    envelope = {"logId": log_id, "result": result, "errorCode": 0, "errorMsg": "Success"}
+    return to_json(envelope, inf_nan_mode="null")
 
 
 def failure(log_id: str, error: HpsError) -> bytes:

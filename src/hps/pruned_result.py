@@ -28,6 +28,7 @@ UNORDERED_LABELS = frozenset(
 )
 
 _LEADING_HEADING_MARK = re.compile(r"\A#+\s+")
+_PIXEL_LIMIT = 2**31  # no page is larger, and sums and squares of what is smaller fit a float
 _CARRIED_KEYS = ("model_settings", "spotting_res", "doc_preprocessor_res", "layout_det_res")
 
 
@@ -72,8 +73,8 @@ def parsed_page(pruned: Mapping[str, Any], *, position: int = 0) -> ParsedPage:
         _required(pruned, "layout_det_res", Mapping | list, where)
     items = _required(pruned, "parsing_res_list", list, where)
     return ParsedPage(
-        width=_required(pruned, "width", int, where),
-        height=_required(pruned, "height", int, where),
+        width=_pixels(pruned, "width", where),
+        height=_pixels(pruned, "height", where),
         blocks=tuple(_block(item, settings, f"{where}.parsing_res_list[{i}]") for i, item in enumerate(items)),
         settings=settings,
         page_count=_required(pruned, "page_count", int | None, where),
@@ -159,7 +160,7 @@ def _block(item: Any, settings: ModelSettings, where: str) -> Block:
     box = _box(_required(item, "block_bbox", list, where), where)
     has_picture = label in ("image", "seal") or (label == "chart" and not settings.use_chart_recognition)
     group_id = item.get("group_id")
-    if group_id is not None and not isinstance(group_id, int):
+    if group_id is not None and (not isinstance(group_id, int) or isinstance(group_id, bool)):
         raise InvalidInput(f"{where}: 'group_id' must be an integer")
     return Block(
         label=label,
@@ -171,9 +172,16 @@ def _block(item: Any, settings: ModelSettings, where: str) -> Block:
     )
 
 
+def _pixels(pruned: Mapping[str, Any], key: str, where: str) -> int:
+    value: int = _required(pruned, key, int, where)
+    if abs(value) >= _PIXEL_LIMIT:
+        raise InvalidInput(f"{where}: {key!r} is not a number of pixels")
+    return value
+
+
 def _box(values: list[Any], where: str) -> IntBox:
-    if len(values) != 4 or not all(_is_number(value) for value in values):
-        raise InvalidInput(f"{where}: 'block_bbox' must be four numbers")
+    if len(values) != 4 or not all(_is_number(value) and abs(value) < _PIXEL_LIMIT for value in values):
+        raise InvalidInput(f"{where}: 'block_bbox' must be four numbers of pixels")
     x1, y1, x2, y2 = map(int, values)
     return x1, y1, x2, y2
 
@@ -198,6 +206,6 @@ def _required(values: Mapping[str, Any], key: str, kind: Any, where: str) -> Any
     if key not in values:
         raise InvalidInput(f"{where}: the key {key!r} is missing")
     value = values[key]
-    if not isinstance(value, kind) or (kind is int and isinstance(value, bool)):
+    if not isinstance(value, kind) or isinstance(value, bool):  # to Python a boolean is an integer
         raise InvalidInput(f"{where}: the key {key!r} has the wrong type ({type(value).__name__})")
     return value

@@ -3,7 +3,7 @@
 Pure: regions, pixels and options in; tasks and blocks out. `plan` before the VLM, `finish` after it.
 """
 
-import math
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
@@ -283,7 +283,8 @@ def _check_extra_args(extra: Mapping[str, Any]) -> None:
         value = extra.get(name)
         if value is None:
             continue
-        if isinstance(value, bool) or not isinstance(value, int | float) or not math.isfinite(value):
+        # Compared, not converted: JSON's integers may be too large for a float. Not NaN, not infinite.
+        if isinstance(value, bool) or not isinstance(value, int | float) or not abs(value) <= sys.float_info.max:
             raise InvalidRequest(f"vlmExtraArgs: {name} must be a number")
         if name in _EXTRA_INTEGERS and (value != int(value) or value < 1):
             raise InvalidRequest(f"vlmExtraArgs: {name} must be a whole number above 0")

@@ -138,4 +138,5 @@ def _answer(content: bytes) -> VlmAnswer:
     except (ValueError, LookupError, TypeError, AttributeError) as error:
         failure = BackendError("The VLM server gave an answer that is not a chat completion")
         raise _Transient("unreadable answer", failure) from error
-    return VlmAnswer(text or "", str(reason), int(tokens))
+    # JSON may hold halves of surrogate pairs; no answer of ours could carry them.
+    return VlmAnswer((text or "").encode("utf-8", "replace").decode(), str(reason), int(tokens))

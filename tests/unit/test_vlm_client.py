@@ -53,6 +53,13 @@ async def test_no_text_is_an_empty_text() -> None:
         assert (await vlm.complete(b"{}", context())).text == ""
 
 
+async def test_text_that_utf8_cannot_carry_is_made_to() -> None:
+    half_a_pair = json.dumps({"choices": [{"message": {"content": "a\ud800b 文"}}]}).encode()
+    reply, _ = replies(httpx.Response(200, content=half_a_pair))
+    async with client(reply) as vlm:
+        assert (await vlm.complete(b"{}", context())).text == "a?b 文"
+
+
 @pytest.mark.parametrize(
     "failure",
     [

@@ -25,6 +25,7 @@ _UNLISTED_THRESHOLD: Final = 0.5  # of a class that a table of thresholds leaves
 _SAME_CLASS_IOU: Final = 0.6
 _OTHER_CLASS_IOU: Final = 0.98
 _CONTAINED: Final = 0.9
+_MAX_UNCLIP: Final = 1e6  # grows any box beyond any page already; more would overflow
 _PAGE_SHARE_LANDSCAPE: Final = 0.82
 _PAGE_SHARE_PORTRAIT: Final = 0.93
 
@@ -158,10 +159,8 @@ def _unclipped(boxes: Rows, classes: Rows, unclip: UnclipRatio | Mapping[int, Un
 
 
 def _pair(ratio: UnclipRatio) -> tuple[float, float]:
-    if isinstance(ratio, Sequence):
-        width_ratio, height_ratio = ratio
-        return float(width_ratio), float(height_ratio)
-    return float(ratio), float(ratio)
+    width_ratio, height_ratio = ratio if isinstance(ratio, Sequence) else (ratio, ratio)
+    return min(float(width_ratio), _MAX_UNCLIP), min(float(height_ratio), _MAX_UNCLIP)
 
 
 def _within_page(boxes: Rows, page_size: tuple[int, int]) -> NDArray[np.int64]:
