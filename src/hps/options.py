@@ -27,7 +27,6 @@ class RenderOptions:
 class RestructureOptions:
     merge_tables: bool = True
     relevel_titles: bool = True
-    concatenate: bool = False
 
 
 @dataclass(frozen=True, slots=True)

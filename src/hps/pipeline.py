@@ -9,7 +9,7 @@ import itertools
 import logging
 import time
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
@@ -117,7 +117,7 @@ class Pipeline:
 
     async def pages(
         self, document: SourceDocument, wanted: ParseOptions, context: RequestContext
-    ) -> AsyncIterator[PageOutput]:
+    ) -> AsyncGenerator[PageOutput, None]:
         """The document's pages in order, at most `page_window` of them in work or waiting to be taken."""
         indices = iter(range(len(document.info.sizes)))
         window: deque[asyncio.Task[PageOutput]] = deque()
