@@ -54,10 +54,13 @@ class Part:
         short_lives = 0
         while True:
             started = time.monotonic()
-            code = await self._live()
+            try:
+                end = f"ended with code {await self._live()}"
+            except OSError as error:  # no memory, no process numbers: may be better in a moment
+                end = f"cannot be run: {error}"
             if self.stopping or not self.has_started:
                 return
-            log.warning("%s ended with code %d; starting it again", self.name, code)
+            log.warning("%s %s; starting it again", self.name, end)
             short_lives = short_lives + 1 if time.monotonic() - started < SHORT_LIFE_S else 0
             if short_lives:
                 await asyncio.sleep(min(FIRST_PAUSE_S * 2 ** (short_lives - 1), LONGEST_PAUSE_S))
