@@ -94,6 +94,21 @@ async def test_requests_in_work_are_answered_after_sigterm() -> None:
             assert await asyncio.to_thread(running.wait, 15) == 0
 
 
+async def test_requests_that_outlive_the_drain_time_are_told_so() -> None:
+    async with FakeTriton(gate=asyncio.Event()) as triton:
+        with process(HPS_TRITON_URL=triton.address, HPS_DRAIN_TIMEOUT="1") as (running, url):
+            await asyncio.to_thread(wait_for, url)
+            async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client:
+                request = asyncio.create_task(client.post("/layout-parsing", json={"file": "QUJD", "logId": "mine"}))
+                await triton.until(lambda triton: triton.in_flight == 1)
+                running.send_signal(signal.SIGTERM)
+                response = await request
+            assert response.status_code == 503
+            assert response.json() == {"logId": "mine", "errorCode": 503, "errorMsg": "The service is stopping"}
+            await triton.until(lambda triton: triton.cancelled == 1)
+            assert await asyncio.to_thread(running.wait, 15) == 0
+
+
 async def accepts(url: str) -> bool:
     """Whether new connections are still taken."""
     try:
