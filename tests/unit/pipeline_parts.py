@@ -178,18 +178,13 @@ class Parts:
     layout: Layout
     vlm: Vlm
 
-    @property
-    def turns(self) -> dict[str, int]:
-        """Turns that are held or waited for, by stage."""
-        limiters = {
-            "decode": self.stages.decoder._limiter,
-            "layout": self.pipeline._layout_turns,
-            "vlm": self.stages.vlm.limiter,
-        }
-        return {name: limiter.held + limiter.waiting for name, limiter in limiters.items()}
-
-
-FREE = {"decode": 0, "layout": 0, "vlm": 0}
+    async def until_free(self, timeout_s: float = 20) -> None:
+        """Returns when no turn is held or waited for: a decoder in mid-page keeps its own for a moment. Raises
+        TimeoutError."""
+        limiters = (self.stages.decoder._limiter, self.pipeline._layout_turns, self.stages.vlm.limiter)
+        async with asyncio.timeout(timeout_s):
+            while any(limiter.held + limiter.waiting for limiter in limiters):  # noqa: ASYNC110  three of them
+                await asyncio.sleep(0.002)
 
 
 @asynccontextmanager

@@ -158,7 +158,7 @@ def test_what_is_no_picture_is_refused(data: bytes) -> None:
 
 
 @given(st.binary(max_size=60), st.sampled_from([b"\xff\xd8\xff\xe0", b"\x89PNG\r\n\x1a\n", b"BM", b"GIF89a", b"II*\0"]))
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=15, deadline=None)
 def test_a_broken_picture_is_refused_or_shown(tail: bytes, magic: bytes) -> None:
     with contextlib.suppress(InvalidInput):
         docx_file(page(block("image", image_path="a")), {"a": magic + tail})
@@ -229,7 +229,7 @@ CELLS = st.builds(
 
 
 @given(st.lists(st.lists(CELLS, max_size=5), max_size=5))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_any_spans_make_a_table_that_opens(rows: list[list[str]]) -> None:
     content = "<table>" + "".join(f"<tr>{''.join(row)}</tr>" for row in rows) + "</table>"
     data = docx_file(page(block("table", content)), {})
@@ -242,7 +242,7 @@ def test_any_spans_make_a_table_that_opens(rows: list[list[str]]) -> None:
 
 
 @given(st.text(), st.sampled_from(["text", "table", "paragraph_title", "display_formula", "figure_title", "abstract"]))
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=20, deadline=None)
 def test_any_text_makes_a_file_that_opens(text: str, label: str) -> None:
     opened(docx_file(page(block(label, text + "\x00\ud800")), {}))
 

@@ -24,7 +24,6 @@ from hps.layout.page_inputs import Bounded, PageInputs
 from hps.recognition import PROMPTS
 from hps.storage import FolderStorage, MemoryStorage, Publication
 from tests.unit.pipeline_parts import (
-    FREE,
     WHOLE,
     Layout,
     Parts,
@@ -104,7 +103,7 @@ async def test_a_page_that_fails_ends_its_request_at_once_and_frees_all_turns(de
             async with asyncio.timeout(20):  # the others would be held for ever
                 await parsed(parts, document(100, 110, 120))
         assert parts.vlm.in_flight == 0
-        assert parts.turns == FREE
+        await parts.until_free()
 
 
 async def test_a_failing_request_does_not_touch_another(decoder: DecodePool) -> None:
@@ -117,7 +116,7 @@ async def test_a_failing_request_does_not_touch_another(decoder: DecodePool) -> 
             await parsed(parts, document(100, 110, 120), "failing")
         parts.vlm.held[300].set()
         assert texts(await other) == ["text 300"]
-        assert parts.turns == FREE
+        await parts.until_free()
 
 
 async def test_a_cancelled_request_leaves_the_vlm_and_frees_all_turns(decoder: DecodePool) -> None:
@@ -129,7 +128,7 @@ async def test_a_cancelled_request_leaves_the_vlm_and_frees_all_turns(decoder: D
         with pytest.raises(asyncio.CancelledError):
             await work
         assert parts.vlm.left == 2
-        assert parts.turns == FREE
+        await parts.until_free()
 
 
 async def test_a_request_cancelled_at_the_layout_model_frees_its_turn(decoder: DecodePool) -> None:
@@ -139,7 +138,7 @@ async def test_a_request_cancelled_at_the_layout_model_frees_its_turn(decoder: D
         work.cancel()
         with pytest.raises(asyncio.CancelledError):
             await work
-        assert parts.turns == FREE
+        await parts.until_free()
 
 
 async def test_a_reader_of_pages_that_stops_cancels_the_rest(decoder: DecodePool) -> None:
@@ -154,7 +153,7 @@ async def test_a_reader_of_pages_that_stops_cancels_the_rest(decoder: DecodePool
             await pages.aclose()
         assert first.parsed.width == 100
         assert parts.vlm.left == 2
-        assert parts.turns == FREE
+        await parts.until_free()
 
 
 # --- deadlines ---
@@ -166,7 +165,7 @@ async def test_the_deadline_ends_a_request_that_the_vlm_holds(decoder: DecodePoo
         with pytest.raises(DeadlineExceeded):
             await parts.pipeline.parse(request(png(page(100))), context(timeout_s=0.3))
         assert parts.vlm.left == 1
-        assert parts.turns == FREE
+        await parts.until_free()
 
 
 async def test_a_request_that_comes_too_late_costs_nothing(decoder: DecodePool) -> None:
