@@ -12,7 +12,6 @@ import asyncio
 import json
 import os
 import signal
-import socket
 import statistics
 import struct
 import subprocess
@@ -32,6 +31,7 @@ from tritonclient.grpc import service_pb2
 
 from hps import settings as hps_settings
 from hps.memory import keep_freed_memory
+from hps.ports import free_ports
 from hps.settings import Settings
 from hps.triton import binary
 
@@ -63,14 +63,6 @@ LIMITS = {"through the gateway / bare Triton": 0.6}
 AT_LEAST = frozenset(LIMITS)
 
 Send = Callable[[], Awaitable[None]]
-
-
-def free_ports(count: int) -> list[int]:
-    listeners = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    ports = [listener.getsockname()[1] for listener in listeners]
-    for listener in listeners:
-        listener.close()
-    return ports
 
 
 @contextmanager

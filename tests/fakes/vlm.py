@@ -37,7 +37,7 @@ class FakeVlm:
     """`async with FakeVlm() as vlm:` serves at `vlm.url`. Change any field while it runs.
 
     `answer`, if given, makes the text of a request's parsed JSON; otherwise bodies are not even parsed and the text is
-    `text`. `delay` makes a request's seconds out of its JSON, in place of `delay_s`. `status` other than 200 fails every
+    `text`. `delay` makes seconds out of a request, in place of `delay_s`. `status` other than 200 fails every
     chat request; `gate` holds them until it is set.
     """
 

@@ -127,10 +127,10 @@ def test_a_box_that_cuts_into_a_neighbours_line_keeps_to_its_own_lines() -> None
 
 
 def test_a_line_over_the_gutter_leaves_the_columns_in_their_order() -> None:
-    left = paragraph(100, 100, 480, 1) + [(100, 130, 512, 150)] + paragraph(100, 160, 480, 4)
+    left = [*paragraph(100, 100, 480, 1), (100, 130, 512, 150), *paragraph(100, 160, 480, 4)]
     found = regions(
         [candidate("text", 100, 100, 480, 290), candidate("paragraph_title", 505, 90, 700, 120)],
-        left + [(520, 92, 700, 118)],
+        [*left, (520, 92, 700, 118)],
     )
     assert [region.label for region in found] == ["text", "paragraph_title"]
 
