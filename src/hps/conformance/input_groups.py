@@ -1,8 +1,6 @@
 """Golden group of the inputs: file types, Base64, decoding, render scale, size of returned pictures (A.4, A.7, B)."""
 
 import io
-import mmap
-import os
 import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -12,6 +10,7 @@ from PIL import Image as Pillow
 
 from hps import answer
 from hps.inputs import channel, sources
+from hps.inputs.bitmaps import BitmapFiles
 from hps.inputs.decoding import OpenedFile
 from hps.inputs.limits import DecodeLimits
 from hps.inputs.pdf import pdf_scale
@@ -55,12 +54,9 @@ def _decoded(operation: str, description: str) -> dict[str, Any]:
 
 def _page(opened: OpenedFile, index: int) -> np.ndarray[Any, np.dtype[np.uint8]]:
     width, height = opened.sizes[index]
-    bitmap = opened.render(index)
-    try:
-        with mmap.mmap(bitmap, 0) as pixels:
-            return np.frombuffer(bytes(pixels), np.uint8).reshape(height, width, 3)
-    finally:
-        os.close(bitmap)
+    bitmap = opened.render(index, BitmapFiles())
+    bitmap.close_file()
+    return np.frombuffer(bitmap.memory, np.uint8, width * height * 3).reshape(height, width, 3)
 
 
 def _image_file(description: str) -> bytes:

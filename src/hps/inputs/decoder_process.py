@@ -1,9 +1,7 @@
 """The pool's end of one worker process. Blocking: called from threads, one job at a time."""
 
 import contextlib
-import fcntl
 import json
-import mmap
 import os
 import shutil
 import socket
@@ -14,11 +12,10 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Final
 
-import numpy as np
-
 from hps.document import Image
 from hps.errors import BackendError, InvalidInput
 from hps.inputs import channel
+from hps.inputs.bitmaps import ReceivedBitmaps
 from hps.inputs.limits import DecodeLimits
 from hps.inputs.sources import FileType
 
@@ -62,6 +59,7 @@ class DecoderProcess:
         self.documents: set[str] = set()  # what it may hold open
         self.is_lost = False
         self.is_ready = False
+        self._bitmaps = ReceivedBitmaps()
         self.connection, theirs = socket.socketpair()
         module = [python, "-W", "ignore", "-m", "hps.inputs.worker"]
         try:
@@ -92,14 +90,14 @@ class DecoderProcess:
             raise WorkerLost(was_ready=False) from error
         self.is_ready = True
 
-    def run(self, job: Job, timeout_s: float) -> tuple[dict[str, Any], int | None]:
-        """The reply's header and file, which the caller owns. Raises InvalidInput or BackendError as the reply says;
+    def run(self, job: Job, timeout_s: float) -> tuple[dict[str, Any], Image | None]:
+        """The reply's header and the page that came with it. Raises InvalidInput or BackendError as the reply says;
         WorkerLost or TimeoutError, after which the process has been killed."""
         deadline = time.monotonic() + timeout_s
         self.documents.add(job.document)
         try:
             self.wait_until_ready(timeout_s)
-            channel.send(self.connection, _request(job, timeout_s), job.file)
+            channel.send(self.connection, self._request(job, timeout_s), job.file)
             reply, file = channel.receive(self.connection, deadline - time.monotonic())
         except (WorkerLost, TimeoutError):
             self.kill()
@@ -113,13 +111,19 @@ class DecoderProcess:
         if "failed" in reply:
             self.documents.discard(job.document)
             raise BackendError from RuntimeError(reply["failed"])
-        return reply, file
+        if "bitmap" not in reply:
+            if file is not None:  # no worker of ours sends one with other replies
+                os.close(file)
+            return reply, None
+        width, height = reply["size"]
+        return reply, self._bitmaps.image(reply["bitmap"], file, (width, height))
 
     def forget(self, document: str) -> None:
         """For an idle process. If it is gone, so are its documents, and the next job finds out."""
         self.documents.discard(document)
         with contextlib.suppress(OSError):
-            channel.send(self.connection, {"op": "forget", "documents": [document]})
+            message = {"op": "forget", "documents": [document], "bitmaps": self._bitmaps.returned()}
+            channel.send(self.connection, message)
 
     def interrupt(self) -> None:
         """From any thread: ends the running job, whose thread then finds the process lost."""
@@ -140,40 +144,24 @@ class DecoderProcess:
         except subprocess.TimeoutExpired:
             self.kill()
 
-
-def bitmap(file: int | None, size: tuple[int, int]) -> Image:
-    """The page as an array over the memory file itself, which is freed with it. Consumes `file`.
-
-    Raises BackendError when it is not a bitmap of that (width, height).
-    """
-    width, height = size
-    length = width * height * 3
-    if file is None:
-        raise BackendError("a decoder answered without a page")
-    try:
-        # A file that could shrink would let a captured decoder crash us with SIGBUS.
-        is_sealed = fcntl.fcntl(file, fcntl.F_GET_SEALS) & fcntl.F_SEAL_SHRINK
-        if os.fstat(file).st_size != length or not is_sealed:
-            raise BackendError("a decoder answered with something else than the page")
-        # Shared, for the worker has let go of it: a private writable mapping would copy every page on populate.
-        pixels = mmap.mmap(file, length, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-    finally:
-        os.close(file)
-    return np.frombuffer(pixels, np.uint8).reshape(height, width, 3)
-
-
-def _request(job: Job, timeout_s: float) -> dict[str, Any]:
-    return {
-        "op": job.op,
-        "document": job.document,
-        "file_type": job.file_type,
-        "max_pages": job.max_pages,
-        "index": job.index,
-        "timeout_s": timeout_s,
-    }
+    def _request(self, job: Job, timeout_s: float) -> dict[str, Any]:
+        return {
+            "op": job.op,
+            "document": job.document,
+            "file_type": job.file_type,
+            "max_pages": job.max_pages,
+            "index": job.index,
+            "timeout_s": timeout_s,
+            "bitmaps": self._bitmaps.returned(),
+        }
 
 
 def _environment() -> dict[str, str]:
     """No more than a worker needs. It finds what we find, and holds no key that a hostile document could read."""
     kept = {name: os.environ[name] for name in ("LD_LIBRARY_PATH", "PATH") if name in os.environ}
-    return {**kept, "PYTHONPATH": os.pathsep.join(path for path in sys.path if path), "LC_ALL": "C.UTF-8"}
+    return {
+        **kept,
+        "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+        "LC_ALL": "C.UTF-8",
+        "OPENBLAS_NUM_THREADS": "1",  # numpy's: no buffers for threads that a decoder never has
+    }

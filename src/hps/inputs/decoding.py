@@ -1,17 +1,15 @@
 """A document in an anonymous memory file to page bitmaps in others. Runs inside worker processes only."""
 
-import fcntl
 import mmap
 import os
-from typing import Final, Literal, Protocol
+from typing import Literal, Protocol
 
 from hps.errors import InvalidInput
+from hps.inputs.bitmaps import Bitmap, BitmapFiles
 from hps.inputs.limits import DecodeLimits
 from hps.inputs.pdf import OpenedPdf
 from hps.inputs.raster import open_image
 from hps.inputs.sources import FileType, decodable_kind
-
-_NOTHING_SHRINKS: Final = fcntl.F_SEAL_SHRINK | fcntl.F_SEAL_GROW
 
 Kind = Literal["image", "pdf", "tiff"]
 
@@ -27,7 +25,10 @@ class Opened(Protocol):
     @property
     def sizes(self) -> tuple[tuple[int, int], ...]: ...
 
-    def render(self, index: int, bitmap: int) -> None: ...
+    def render(self, index: int, bitmap: memoryview) -> None:
+        """Fills `bitmap`, width * height * 3 bytes, BGR, rows from the top. Raises InvalidInput."""
+        ...
+
     def close(self) -> None: ...
 
 
@@ -43,17 +44,14 @@ class OpenedFile:
             raise
         self.kind, self.total_pages, self.sizes = self._opened.kind, self._opened.total_pages, self._opened.sizes
 
-    def render(self, index: int) -> int:
-        """The bitmap of page `index` as a new memory file: height * width * 3 bytes, BGR, rows from the top. It can
-        no longer change its size, so that whoever maps it is safe from this process. The caller closes it."""
+    def render(self, index: int, files: BitmapFiles) -> Bitmap:
+        """Page `index` in one of `files`: height * width * 3 bytes, BGR, rows from the top."""
         width, height = self.sizes[index]
-        bitmap = os.memfd_create("page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
+        bitmap = files.take(width * height * 3)
         try:
-            os.ftruncate(bitmap, width * height * 3)
-            fcntl.fcntl(bitmap, fcntl.F_ADD_SEALS, _NOTHING_SHRINKS)
-            self._opened.render(index, bitmap)
+            self._opened.render(index, memoryview(bitmap.memory)[: width * height * 3])
         except BaseException:
-            os.close(bitmap)
+            files.put_back(bitmap)
             raise
         return bitmap
 

@@ -63,16 +63,14 @@ class OpenedPdf:
         scale = pdf_scale(width, height, limits, index + 1)
         return math.ceil(width * scale), math.ceil(height * scale)
 
-    def render(self, index: int, bitmap: int) -> None:
-        """Draws page `index`, annotations and forms too, into the memory file `bitmap` of width * height * 3 bytes."""
+    def render(self, index: int, bitmap: memoryview) -> None:
+        """Draws page `index`, annotations and forms too, into `bitmap`, which has width * height * 3 bytes."""
         width, height = self.sizes[index]
         try:
             page = self._document[index]
         except pypdfium2.PdfiumError as error:
             raise _cannot_render(index) from error
-        # Drawn where it stays, with all of its memory at once: a fault for each 4 KiB would cost more.
-        canvas = mmap.mmap(bitmap, width * height * 3, flags=mmap.MAP_SHARED | mmap.MAP_POPULATE)
-        pixels = (ctypes.c_ubyte * (width * height * 3)).from_buffer(canvas)
+        pixels = (ctypes.c_ubyte * len(bitmap)).from_buffer(bitmap)
         target = pdfium.FPDFBitmap_CreateEx(width, height, pdfium.FPDFBitmap_BGR, pixels, width * 3)
         if not target:
             page.close()

@@ -20,14 +20,14 @@ from hps.document import Image
 from hps.errors import BackendError, DeadlineExceeded, InvalidInput, Unavailable
 from hps.fair import FairLimiter
 from hps.inputs import channel
-from hps.inputs.decoder_process import DecoderProcess, Job, WorkerLost, bitmap, default_python
+from hps.inputs.decoder_process import DecoderProcess, Job, WorkerLost, default_python
 from hps.inputs.limits import DecodeLimits
 from hps.inputs.sources import FileType
 
 log = logging.getLogger(__name__)
 
 _T = TypeVar("_T")
-_Result = Callable[[dict[str, Any], int | None], _T]
+_Result = Callable[[dict[str, Any], Image | None], _T]
 _START_TIMEOUT_S: Final = 60.0  # on a machine under load; a tenth of a second else
 _ATTEMPTS: Final = 2  # a worker may have been killed from outside; twice in a row, the file did it
 _ABANDONED_S: Final = 2.0  # how long a job may go on when nobody waits for it any more
@@ -69,7 +69,7 @@ class SourceDocument:
             page, self._only_page = self._only_page, None
             return page
         job = replace(self._job, op="page", index=index)
-        return await self._pool.run(job, self._context, lambda _, file: bitmap(file, size))
+        return await self._pool.run(job, self._context, lambda _, page: _checked(page, size))
 
     def close(self) -> None:
         """Frees the file, here and in the workers. Pages already handed out live on."""
@@ -326,10 +326,16 @@ async def _settle(worker: DecoderProcess, work: "asyncio.Future[Any]") -> None:
     work.exception()  # seen: nobody is left to be told
 
 
-def _opened(reply: dict[str, Any], file: int | None) -> tuple[DocumentInfo, Image | None]:
+def _opened(reply: dict[str, Any], page: Image | None) -> tuple[DocumentInfo, Image | None]:
     sizes = tuple((width, height) for width, height in reply["sizes"])
     info = DocumentInfo(reply["kind"], reply["total_pages"], sizes)
-    return info, None if file is None else bitmap(file, sizes[0])
+    return info, None if page is None else _checked(page, sizes[0])
+
+
+def _checked(page: Image | None, size: tuple[int, int]) -> Image:
+    if page is None or page.shape[1::-1] != size:
+        raise BackendError("a decoder answered with something else than the page")
+    return page
 
 
 def _what(job: Job) -> str:

@@ -1,11 +1,12 @@
 """What a client's `file` is: URL or Base64, PDF or image (SPEC A.6, A.7). Pure; every refusal is an InvalidInput."""
 
-import base64
 import binascii
 import re
 from pathlib import PurePosixPath
 from typing import Final, Literal
 from urllib.parse import parse_qs, urlsplit
+
+import pybase64
 
 from hps.errors import InvalidInput
 
@@ -108,7 +109,7 @@ def decode_base64(file: str | bytes) -> bytes:
     if not file or file.isspace():
         raise InvalidInput("The file is empty")
     try:
-        data = base64.b64decode(text)
+        data = pybase64.b64decode(text)
     except binascii.Error as error:
         raise InvalidInput("The file is neither a URL nor valid Base64") from error
     if not data:

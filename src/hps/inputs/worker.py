@@ -1,11 +1,14 @@
 """A decoder process: `python -m hps.inputs.worker FD LIMITS`, one end of a socket pair and DecodeLimits as JSON.
 
 Requests, each with the document's memory file:
-    {"op": "open" | "page", "document": id, "file_type", "max_pages", "index", "timeout_s"}  and without file or reply
-    {"op": "forget", "documents": [id, ...]}
+    {"op": "open" | "page", "document": id, "file_type", "max_pages", "index", "timeout_s", "bitmaps"}
+    {"op": "forget", "documents": [id, ...], "bitmaps"}  without file or reply
+    "bitmaps": {"keep": [number, ...], "drop": [number, ...]}, those that nobody looks at any more
 Replies:
-    {"kind", "total_pages", "sizes"}, of a document of one page with its bitmap's file | {} with the page's bitmap's
-    file: height * width * 3 bytes | {"invalid": message} for the client | {"failed": traceback} for the operator
+    {"kind", "total_pages", "sizes"} | {} of a page | {"invalid": message} for the client
+    | {"failed": traceback} for the operator
+    With a page, or the document of only one, {"bitmap": number, "size": [width, height]} too: height * width * 3 bytes
+    in a memory file (see bitmaps.py), which comes along when the receiver has none of that number.
 
 Any worker can render any page of any document: it opens what it does not hold. It ends when its socket closes, and by
 the kernel's timer when a job outlives it: a decoder may hang when nobody is left to kill it.
@@ -26,6 +29,7 @@ from typing import Any, Final
 
 from hps.errors import InvalidInput
 from hps.inputs import channel
+from hps.inputs.bitmaps import Bitmap, BitmapFiles
 from hps.inputs.decoding import OpenedFile
 from hps.inputs.limits import DecodeLimits
 from hps.memory import keep_freed_memory
@@ -63,37 +67,44 @@ class DocumentCache:
 
 def serve(connection: socket.socket, limits: DecodeLimits) -> None:
     """Answers until the other side is gone."""
-    cache = DocumentCache(limits)
+    cache, bitmaps = DocumentCache(limits), BitmapFiles()
     while True:
         try:
             request, file = channel.receive(connection)
         except EOFError:
             return
+        for fate, numbers in request["bitmaps"].items():
+            bitmaps.returned(numbers, keep=fate == "keep")
         if file is None:
             cache.forget(request["documents"])
             _give_memory_back()
             continue
         signal.setitimer(signal.ITIMER_REAL, request["timeout_s"] + _TIMER_MARGIN_S)
-        reply, bitmap = _answer(cache, request, file)
+        reply, bitmap = _answer(cache, bitmaps, request, file)
         signal.setitimer(signal.ITIMER_REAL, 0)
         try:
-            channel.send(connection, reply, bitmap)
+            channel.send(connection, reply, None if bitmap is None else bitmap.file)
         except OSError:
             return
         finally:
             if bitmap is not None:
-                os.close(bitmap)
+                bitmap.close_file()
 
 
-def _answer(cache: DocumentCache, request: dict[str, Any], file: int) -> tuple[dict[str, Any], int | None]:
+def _answer(
+    cache: DocumentCache, bitmaps: BitmapFiles, request: dict[str, Any], file: int
+) -> tuple[dict[str, Any], Bitmap | None]:
     """The border of a job: whatever it raises is told, and the process goes on with the next one."""
     try:
         opened = cache.get(request, file)
-        if request["op"] == "open":
-            # The one page of a picture comes along: whoever opens it will ask for it next.
-            bitmap = opened.render(0) if len(opened.sizes) == 1 else None
-            return {"kind": opened.kind, "total_pages": opened.total_pages, "sizes": opened.sizes}, bitmap
-        return {}, opened.render(request["index"])
+        if request["op"] == "page":
+            return _page(opened, request["index"], bitmaps)
+        reply = {"kind": opened.kind, "total_pages": opened.total_pages, "sizes": opened.sizes}
+        if len(opened.sizes) != 1:
+            return reply, None
+        # The one page of a picture comes along: whoever opens it will ask for it next.
+        page, bitmap = _page(opened, 0, bitmaps)
+        return reply | page, bitmap
     except InvalidInput as error:
         cache.forget([request["document"]])
         return {"invalid": error.message}, None
@@ -103,6 +114,11 @@ def _answer(cache: DocumentCache, request: dict[str, Any], file: int) -> tuple[d
     except Exception:
         cache.forget([request["document"]])
         return {"failed": traceback.format_exc(limit=-8)}, None
+
+
+def _page(opened: OpenedFile, index: int, bitmaps: BitmapFiles) -> tuple[dict[str, Any], Bitmap]:
+    bitmap = opened.render(index, bitmaps)
+    return {"bitmap": bitmap.number, "size": opened.sizes[index]}, bitmap
 
 
 def _give_memory_back() -> None:

@@ -44,7 +44,7 @@ def main() -> None:
             page = os.memfd_create("page", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
             os.write(page, b"\xff\xff\xff")
             fcntl.fcntl(page, fcntl.F_ADD_SEALS, fcntl.F_SEAL_SHRINK)
-            channel.send(connection, {"width": 1, "height": 1}, page)
+            channel.send(connection, {"bitmap": None, "size": [1, 1]}, page)
             os.close(page)
 
 

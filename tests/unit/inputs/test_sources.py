@@ -119,3 +119,19 @@ def test_content_outweighs_the_declared_type() -> None:
 def test_each_wrong_kind_is_named(data: bytes, message: str) -> None:
     with pytest.raises(InvalidInput, match=message):
         sources.decodable_kind(data, "IMAGE")
+
+
+@given(st.one_of(st.text(max_size=60), st.binary(max_size=40).map(lambda data: base64.b64encode(data).decode() + "\n")))
+def test_base64_is_read_as_python_reads_it(text: str) -> None:
+    """The quick decoder accepts, skips and refuses the same."""
+    if text[:5].lower() == "data:":
+        return
+    try:
+        expected = base64.b64decode(text.encode("ascii", "ignore"))
+    except ValueError:
+        expected = b""
+    try:
+        found = sources.decode_base64(text)
+    except InvalidInput:
+        found = b""
+    assert found == expected
