@@ -27,6 +27,16 @@ def test_boxes_are_scaled_to_each_original_page(tmp_path: Path) -> None:
     np.testing.assert_allclose(second.rows[0, 2:6], [10, 20, 50, 60], rtol=1e-5)
 
 
+def test_pages_of_a_listed_size_have_boxes_of_their_own(tmp_path: Path) -> None:
+    other = [21, 0.8, 0, 0, 1, 1, 0]
+    backend = load_fixed(written(tmp_path, {"boxes": [BOX], "pages": {"100x200": [other, other], "7x7": []}}))
+    small = np.zeros((8, 8, 3), np.uint8)
+    sizes = [(100, 200), (200, 100), (7, 7)]
+    found = [finish().rows for finish in backend.detect([LayoutInput(small, *size) for size in sizes])]
+    assert [len(rows) for rows in found] == [2, 1, 0]
+    np.testing.assert_allclose(found[0][1], [21, 0.8, 0, 0, 100, 200, 0])
+
+
 def test_no_boxes_is_a_blank_page(tmp_path: Path) -> None:
     backend = load_fixed(written(tmp_path, {"boxes": [], "delay_s": 0.0}))
     (finish,) = backend.detect([LayoutInput(np.zeros((8, 8, 3), np.uint8), 8, 8)])
@@ -40,6 +50,9 @@ def test_no_boxes_is_a_blank_page(tmp_path: Path) -> None:
         {"delay_s": 1},
         {"boxes": [BOX], "dealy_s": 1},
         {"boxes": [BOX], "delay_s": -1},
+        {"boxes": [BOX], "pages": [BOX]},
+        {"boxes": [BOX], "pages": {"100": [BOX]}},
+        {"boxes": [BOX], "pages": {"100x200": [BOX[:6]]}},
         {"boxes": [BOX[:6]]},
         [[22, 0.9, 0.5, 0.2, 0.1, 0.6, 0]],
         [[22, 0.9, 10, 20, 500, 600, 0]],
