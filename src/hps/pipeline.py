@@ -30,6 +30,7 @@ from hps.inputs.pool import DecodePool, SourceDocument
 from hps.layout import postprocess
 from hps.layout.detector import LayoutDetector
 from hps.layout.unwarping import unwarped
+from hps.metrics import PageMetrics
 from hps.options import ParseOptions
 from hps.pulse import Pulse
 from hps.vlm_client import VlmClient
@@ -75,6 +76,7 @@ class Pipeline:
         vlm_model: str,
         has_orientation: bool,
         has_unwarping: bool,
+        metrics: PageMetrics | None = None,
     ) -> None:
         self._config = config
         self._stages = stages
@@ -84,6 +86,7 @@ class Pipeline:
         self._has_unwarping = has_unwarping
         self._layout_turns = FairLimiter(limits.layout_in_flight)
         self._layout_pulse = Pulse()
+        self._metrics = metrics or PageMetrics()
 
     async def parse(self, request: LayoutParsingRequest, context: RequestContext) -> dict[str, Any]:
         """The `result` of the answer. Raises HpsError; one failed page fails its document, and no other."""
@@ -163,7 +166,7 @@ class Pipeline:
         watch = Stopwatch()
         with watch.stage("decode"):
             loaded = await document.page(index)
-            blank = await self._run(loaded.nbytes, ink.is_blank, loaded)
+            blank = not ink.is_printed(loaded) and await self._run(loaded.nbytes, ink.is_blank, loaded)
         image, angle = loaded, None
         regions: tuple[Region, ...] | None = () if wanted.settings.use_layout_detection else None
         if not blank:
@@ -184,6 +187,7 @@ class Pipeline:
         with watch.stage("render"):
             pixels = (loaded.nbytes if wanted.render.visualize else 0) + sum(p.nbytes for p in parsed.pictures.values())
             output = await self._run(pixels, self._output, parsed, loaded, image, wanted)
+        self._metrics.page(watch.times(), is_blank=blank)
         return replace(output, is_blank=blank, times=watch.times())
 
     async def _file(self, file: str, context: RequestContext) -> bytes:
@@ -225,6 +229,7 @@ class Pipeline:
 
         async def read(task: recognition.VlmTask, body: bytes) -> tuple[int, str]:
             answer = await self._stages.vlm.complete(body, context, (index, *vlm_requests.work_rank(task)))
+            self._metrics.block(task.kind, answer.completion_tokens)
             return task.block_index, answer.text
 
         async def read_batch(batch: list[recognition.VlmTask]) -> list[tuple[int, str]]:

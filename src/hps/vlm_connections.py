@@ -11,6 +11,7 @@ import asyncio
 import ssl
 import time
 from collections import deque
+from typing import cast
 
 import httptools
 import httpx
@@ -107,8 +108,8 @@ class _Connection(asyncio.Protocol):
     # --- asyncio.Protocol ---
 
     def connection_made(self, transport: asyncio.BaseTransport) -> None:
-        assert isinstance(transport, asyncio.Transport)
-        self._transport = transport
+        # Not asserted: uvloop's transports are no subclasses of asyncio's.
+        self._transport = cast(asyncio.Transport, transport)
         self._is_open = True
 
     def data_received(self, data: bytes) -> None:

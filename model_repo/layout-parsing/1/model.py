@@ -13,7 +13,7 @@ class TritonPythonModel:
     def initialize(self, args):
         settings = settings_of_process()
         detector = BlsLayoutDetector(pb_utils, page_inputs(settings))
-        self.server = RequestServer.of(pb_utils, build.parser(settings, detector), settings)
+        self.server = RequestServer.of(pb_utils, build.parser(settings, detector), settings, "layout-parsing")
 
     def execute(self, requests):
         return self.server.submit(requests)

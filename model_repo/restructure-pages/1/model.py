@@ -10,7 +10,7 @@ class TritonPythonModel:
 
     def initialize(self, args):
         settings = settings_of_process()
-        self.server = RequestServer.of(pb_utils, build.restructurer(settings), settings)
+        self.server = RequestServer.of(pb_utils, build.restructurer(settings), settings, "restructure-pages")
 
     def execute(self, requests):
         return self.server.submit(requests)

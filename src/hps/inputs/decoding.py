@@ -71,4 +71,4 @@ def _open(file: int, file_type: FileType, limits: DecodeLimits, max_pages: int |
     if kind == "PDF":
         return OpenedPdf(data, limits, max_pages)
     # By name, for a position of its own: the descriptor's is shared with every process that holds it.
-    return open_image(f"/proc/self/fd/{file}", kind, limits, max_pages)
+    return open_image(f"/proc/self/fd/{file}", data, kind, limits, max_pages)

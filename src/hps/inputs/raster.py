@@ -4,6 +4,7 @@ By Pillow, which reads sizes without decoding and refuses truncated files where 
 the plain JPEG, the daily load, by libjpeg-turbo straight into the bitmap: the same bytes in two thirds of the time.
 """
 
+import mmap
 import re
 from collections.abc import Callable
 from contextlib import suppress
@@ -64,8 +65,9 @@ class OpenedImage:
     kind: Final = "image"
     total_pages: Final = 1
 
-    def __init__(self, path: str, image_format: str, limits: DecodeLimits) -> None:
+    def __init__(self, path: str, data: mmap.mmap, image_format: str, limits: DecodeLimits) -> None:
         self._path = path
+        self._data = data
         self._format = image_format
         with _read_header(path, image_format) as image:
             _check_pixels(image.size, limits, "The image")
@@ -80,7 +82,7 @@ class OpenedImage:
 
     def render(self, index: int, bitmap: memoryview) -> None:
         """Decodes into `bitmap` of width * height * 3 bytes."""
-        if self._is_plain_jpeg and _decode_jpeg(self._path, self.sizes[index], bitmap):
+        if self._is_plain_jpeg and _decode_jpeg(self._data, self.sizes[index], bitmap):
             return
         with _read_header(self._path, self._format) as image:
             _load(image, "The image is damaged or incomplete")
@@ -127,10 +129,12 @@ class OpenedTiff:
         self._image.close()
 
 
-def open_image(path: str, image_format: str, limits: DecodeLimits, max_pages: int | None) -> OpenedImage | OpenedTiff:
-    """`image_format` is a name of `sources.DECODABLE_IMAGES`. Reads headers only."""
+def open_image(
+    path: str, data: mmap.mmap, image_format: str, limits: DecodeLimits, max_pages: int | None
+) -> OpenedImage | OpenedTiff:
+    """path, data: of the same file. `image_format` is a name of `sources.DECODABLE_IMAGES`. Reads headers only."""
     if image_format != "TIFF":
-        return OpenedImage(path, image_format, limits)
+        return OpenedImage(path, data, image_format, limits)
     image = _read_header(path, "TIFF")
     assert isinstance(image, TiffImagePlugin.TiffImageFile)
     try:
@@ -140,13 +144,11 @@ def open_image(path: str, image_format: str, limits: DecodeLimits, max_pages: in
         image.close()
         raise
     image.close()
-    return OpenedImage(path, "TIFF", limits)
+    return OpenedImage(path, data, "TIFF", limits)
 
 
-def _decode_jpeg(path: str, size: tuple[int, int], bitmap: memoryview) -> bool:
+def _decode_jpeg(data: mmap.mmap, size: tuple[int, int], bitmap: memoryview) -> bool:
     """False when it does not find all in order: that is for Pillow to judge."""
-    with open(path, "rb") as file:
-        data = file.read()
     with suppress(ValueError):
         height, width, *_ = simplejpeg.decode_jpeg_header(data)
         if (width, height) == size:
