@@ -8,6 +8,7 @@ from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import asynccontextmanager, contextmanager, suppress
 
 from hps.errors import Overloaded
+from hps.metrics import AdmissionMetrics
 
 # Retry-After while nothing has been finished yet, and its bounds, in seconds.
 RETRY_UNKNOWN_S = 5
@@ -25,7 +26,14 @@ class Admission:
     known to be valid. Both come back however the request ends. One event loop only; nothing here blocks.
     """
 
-    def __init__(self, limit: int, max_waiting: int, *, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self,
+        limit: int,
+        max_waiting: int,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        metrics: AdmissionMetrics | None = None,
+    ) -> None:
         self.limit = limit
         self.max_waiting = max_waiting
         self.places = 0
@@ -33,6 +41,7 @@ class Admission:
         self._line: deque[asyncio.Future[None]] = deque()
         self._clock = clock
         self._mean_s: float | None = None
+        self._metrics = metrics
 
     @property
     def waiting(self) -> int:
@@ -43,6 +52,8 @@ class Admission:
     def place(self) -> Iterator["Place"]:
         """A place in line. Raises Overloaded when all are taken."""
         if self.places >= self.limit + self.max_waiting:
+            if self._metrics is not None:
+                self._metrics.refused()
             raise Overloaded(retry_after_s=self.retry_after_s())
         place = Place(self)
         try:
@@ -57,7 +68,18 @@ class Admission:
         # While anyone waits all slots are busy, so requests finish at limit / mean a second.
         return min(RETRY_MAX_S, max(RETRY_MIN_S, math.ceil(self.waiting * self._mean_s / self.limit)))
 
+    def _report(self) -> None:
+        if self._metrics is not None:
+            self._metrics.changed(self.in_work, self.waiting)
+
     async def _take(self) -> None:
+        arrived = self._clock()
+        await self._turn()
+        if self._metrics is not None:
+            self._metrics.waited(self._clock() - arrived)
+        self._report()
+
+    async def _turn(self) -> None:
         if self.in_work < self.limit:  # then nobody waits: a slot that comes free goes straight to the first in line
             self.in_work += 1
             return
@@ -84,6 +106,7 @@ class Admission:
                 turn.set_result(None)
                 return
         self.in_work -= 1
+        self._report()
 
 
 class Place:
@@ -93,6 +116,7 @@ class Place:
         self._admission = admission
         self._is_held = True
         admission.places += 1
+        admission._report()
 
     @asynccontextmanager
     async def slot(self) -> AsyncIterator[None]:
@@ -110,3 +134,4 @@ class Place:
         if self._is_held:
             self._is_held = False
             self._admission.places -= 1
+            self._admission._report()

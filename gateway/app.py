@@ -10,9 +10,12 @@ from gateway import error_handlers, openapi, routes
 from gateway.admission import Admission
 from gateway.backend import Backend, TritonBackend
 from gateway.health import Readiness, VlmServer
+from gateway.metering import Metering
 from gateway.models import Models
+from hps import contract
 from hps import settings as hps_settings
 from hps.memory import keep_freed_memory
+from hps.metrics import GatewayMetrics
 from hps.settings import Settings
 
 
@@ -41,13 +44,23 @@ def create_app(settings: Settings, backend: Backend | None = None) -> FastAPI:
         description="Document parsing over HTTP: documents in, Markdown and structure out.",
         lifespan=lifespan,
     )
+    metrics = GatewayMetrics()
     app.state.parts = routes.Parts(
         settings=settings,
         models=models,
-        inference=Admission(settings.max_concurrent_inference_requests, settings.max_queued_requests),
-        non_inference=Admission(settings.max_concurrent_non_inference_requests, settings.max_queued_requests),
+        inference=Admission(
+            settings.max_concurrent_inference_requests,
+            settings.max_queued_requests,
+            metrics=metrics.admission(f"/{contract.LAYOUT_PARSING}"),
+        ),
+        non_inference=Admission(
+            settings.max_concurrent_non_inference_requests,
+            settings.max_queued_requests,
+            metrics=metrics.admission(f"/{contract.RESTRUCTURE_PAGES}"),
+        ),
         readiness=readiness,
     )
+    app.add_middleware(Metering, metrics=metrics)
     error_handlers.install(app)
     app.include_router(routes.router)
     app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]

@@ -72,6 +72,11 @@ class Settings(BaseSettings):
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING, ERROR; anything else means INFO")
     filter_health_access_log: bool = Field(True, description="Leave /health out of the access log")
 
+    # --- metrics ---
+    metrics_host: str = Field("0.0.0.0", description="Address that metrics are served at, without a key")
+    metrics_gateway_port: int = Field(9091, ge=0, le=65535, description="Port of the gateway's /metrics (0: none)")
+    metrics_pipeline_port: int = Field(9092, ge=0, le=65535, description="Port of the pipeline's /metrics (0: none)")
+
     # --- pipeline ---
     coordinators: int | None = Field(
         None, ge=1, le=64, description="Processes of layout-parsing (unset: config.pbtxt, which says 1)"

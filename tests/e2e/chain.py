@@ -91,12 +91,13 @@ class Process:
 
 @dataclass
 class Chain:
-    """url: the gateway; triton_http, vlm_url: the parts behind it."""
+    """url: the gateway; triton_http, vlm_url: the parts behind it. metrics: of gateway and pipeline."""
 
     url: str
     triton_http: str
     triton_grpc: str
     vlm_url: str
+    metrics: tuple[str, str]
     parts: dict[str, Process]
 
     def rss_bytes(self) -> int:
@@ -146,7 +147,8 @@ def running(folder: Path, environ: Mapping[str, str], *, vlm: Sequence[str] | in
     """
     command = [] if isinstance(vlm, int) else vlm
     stack = contextlib.ExitStack()
-    gateway_port, http_port, grpc_port, metrics_port, free = stack.enter_context(reserved(5))
+    gateway_port, http_port, grpc_port, metrics_port, *own_metrics, free = stack.enter_context(reserved(7))
+    gateway_metrics, pipeline_metrics = own_metrics
     vlm_port = vlm if isinstance(vlm, int) else free
     settings = {
         "HPS_HOST": LOOPBACK,
@@ -159,6 +161,9 @@ def running(folder: Path, environ: Mapping[str, str], *, vlm: Sequence[str] | in
         "HPS_VLM_URL": f"http://{LOOPBACK}:{vlm_port}",
         "HPS_VLM_MODEL_NAME": MODEL,
         "HPS_DRAIN_TIMEOUT": "4",
+        "HPS_METRICS_HOST": LOOPBACK,
+        "HPS_METRICS_GATEWAY_PORT": str(gateway_metrics),
+        "HPS_METRICS_PIPELINE_PORT": str(pipeline_metrics),
     }
     base = {name: value for name, value in os.environ.items() if not name.startswith("HPS_")}
     full = base | settings | dict(environ) | {"PYTHONUNBUFFERED": "1"}
@@ -167,6 +172,7 @@ def running(folder: Path, environ: Mapping[str, str], *, vlm: Sequence[str] | in
         triton_http=f"http://{LOOPBACK}:{http_port}",
         triton_grpc=f"{LOOPBACK}:{grpc_port}",
         vlm_url=f"http://{LOOPBACK}:{vlm_port}",
+        metrics=(f"http://{LOOPBACK}:{gateway_metrics}/metrics", f"http://{LOOPBACK}:{pipeline_metrics}/metrics"),
         parts={},
     )
     starts = {

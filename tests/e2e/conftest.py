@@ -91,6 +91,7 @@ def start_triton(tmp_path_factory: pytest.TempPathFactory) -> Iterator[StartTrit
             "triton_http_port": http_port,
             "triton_grpc_port": grpc_port,
             "triton_metrics_port": metrics_port,
+            "metrics_pipeline_port": 0,
             "drain_timeout": 4,
         } | settings
         env = {name: value for name, value in os.environ.items() if not name.startswith("HPS_")}

@@ -46,6 +46,7 @@ def strict_url(chain: Chain, tmp_path_factory: pytest.TempPathFactory) -> Iterat
     port = free_port()
     environ = {
         "HPS_PORT": str(port),
+        "HPS_METRICS_GATEWAY_PORT": "0",
         "HPS_MAX_QUEUED_REQUESTS": str(SHORT_LINE),
         "HPS_INFERENCE_TIMEOUT": str(SHORT_TIMEOUT_S),
     }

@@ -36,15 +36,16 @@ DRAIN_S = 4.0
 # where fairness between requests no longer holds.
 EMBEDDED_LIMITS = {"drain_timeout": DRAIN_S, "vlm_max_concurrency": 4, "layout_in_flight": 4}
 MODEL_NAME = "PP-OCRv6-{quality}-embedded-cpu"
-PORTS = 4  # of the recogniser and of Triton's HTTP, gRPC and metrics
+PORTS = 6  # of the recogniser, of Triton's HTTP, gRPC and metrics, and of our own metrics
 
 
 def embedded_settings(settings: Settings, free: Sequence[int]) -> Settings:
     """The chain's settings: everything on loopback at the `PORTS` ports of `free`, limits for a small machine."""
-    vlm_port, http_port, grpc_port, metrics_port = free
+    vlm_port, http_port, grpc_port, metrics_port, *own_metrics = free
     given = settings.model_fields_set
     fixed: dict[str, Any] = {
         "host": settings.host if "host" in given else LOOPBACK,
+        "metrics_host": LOOPBACK,
         "triton_host": LOOPBACK,
         "triton_http_port": http_port,
         "triton_grpc_port": grpc_port,
@@ -53,8 +54,9 @@ def embedded_settings(settings: Settings, free: Sequence[int]) -> Settings:
         "vlm_url": f"http://{LOOPBACK}:{vlm_port}",
         "vlm_model_name": settings.vlm_model_name or MODEL_NAME.format(quality=settings.embedded_quality),
     }
-    limits = {key: value for key, value in EMBEDDED_LIMITS.items() if key not in given}
-    return settings.model_copy(update=fixed | limits)
+    # What a user may want otherwise.
+    chosen = EMBEDDED_LIMITS | dict(zip(("metrics_gateway_port", "metrics_pipeline_port"), own_metrics, strict=True))
+    return settings.model_copy(update=fixed | {key: value for key, value in chosen.items() if key not in given})
 
 
 class Supervisor:

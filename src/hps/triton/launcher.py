@@ -24,7 +24,7 @@ from pathlib import Path
 import psutil
 
 import hps
-from hps import ports, processes
+from hps import metrics, ports, processes
 from hps.settings import Settings
 from hps.triton import binary, repository, shared_memory
 from hps.triton.output import Output
@@ -86,12 +86,16 @@ class Launcher:
         self._gpu = repository.gpu_present()
         self._binary = binary.find(state)
         self._models = state / "models"
+        self._metrics = state / "metrics"
         names = repository.render(_source(settings), self._models, settings, gpu=self._gpu)
         log.info("models %s, %s", ", ".join(names), "GPU" if self._gpu else "CPU only")
         self._starts = 0
 
     def run(self) -> int:
         """Until `stop` is set; the exit code."""
+        if port := self._settings.metrics_pipeline_port:
+            metrics.clear(self._metrics)
+            metrics.serve(self._metrics, self._settings.metrics_host, port)
         backoff = Backoff()
         has_served = False
         while not self._stop.is_set():
@@ -127,10 +131,15 @@ class Launcher:
             except OSError as error:
                 raise StartFailed(error.strerror) from error
         self._starts += 1
+        metrics.clear(
+            self._metrics
+        )  # the processes that counted there are gone; Prometheus knows counters that restart
+        environ = binary.server_environment(self._binary, settings, os.environ)
+        environ["PROMETHEUS_MULTIPROC_DIR"] = str(self._metrics)
         memory = shared_memory.prefix(self._starts)
         process = subprocess.Popen(
             self._command(memory),
-            env=binary.server_environment(self._binary, settings, os.environ),
+            env=environ,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

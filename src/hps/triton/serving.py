@@ -28,6 +28,7 @@ from hps.errors import (
     ServerError,
     Unavailable,
 )
+from hps.metrics import RequestMetrics
 from hps.settings import Settings
 from hps.triton.reply import Reply
 from hps.triton.stack import stack_of
@@ -83,6 +84,7 @@ class RequestServer:
         max_requests: int,
         timeout_s: float,
         drain_timeout_s: float,
+        metrics: RequestMetrics | None = None,
     ) -> None:
         """Starts loop and handler; an exception of `handler.start()` goes to the caller.
 
@@ -95,6 +97,7 @@ class RequestServer:
         self._max_requests = max_requests
         self._timeout_s = timeout_s
         self._drain_timeout_s = drain_timeout_s
+        self._metrics = metrics or RequestMetrics("")
         self._jobs: set[_Job] = set()
         self._tasks: set[asyncio.Task[None]] = set()
         self._slots_taken = 0
@@ -112,14 +115,15 @@ class RequestServer:
         gc.freeze()  # a full collection need not walk through modules that stay: tens of milliseconds each time
 
     @classmethod
-    def of(cls, pb_utils: Any, handler: Handler, settings: Settings) -> Self:
-        """The server of a public model, with the limits of the settings."""
+    def of(cls, pb_utils: Any, handler: Handler, settings: Settings, model: str = "") -> Self:
+        """The server of a public model, with the limits of the settings. model: its name in metrics."""
         return cls(
             pb_utils,
             handler,
             max_requests=settings.max_pipeline_requests,
             timeout_s=settings.inference_timeout,
             drain_timeout_s=settings.drain_timeout,
+            metrics=RequestMetrics(model),
         )
 
     @property
@@ -195,6 +199,7 @@ class RequestServer:
             self._spawn(self._serve(job, _refuse()))
         else:
             self._slots_taken += 1
+            self._metrics.in_work(self._slots_taken)
             self._spawn(self._serve_in_slot(job))
 
     def _spawn(self, work: Coroutine[Any, Any, None]) -> None:
@@ -207,6 +212,7 @@ class RequestServer:
             await self._serve(job, self._handler.handle(job.body, job.context))
         finally:
             self._slots_taken -= 1
+            self._metrics.in_work(self._slots_taken)
 
     async def _probe(self, job: _Job) -> bytes:
         await self._handler.probe()
@@ -240,6 +246,8 @@ class RequestServer:
         return BackendError() if work.done() else DeadlineExceeded()
 
     def _answer(self, job: _Job, outcome: bytes | BaseException) -> None:
+        if not job.probe:
+            self._metrics.answered(_status(outcome))
         if isinstance(outcome, bytes):
             job.reply.envelope(outcome)
             return
@@ -302,6 +310,12 @@ class RequestServer:
         self._loop.run_until_complete(asyncio.sleep(0))
         self._executor.shutdown(wait=False, cancel_futures=True)
         self._loop.close()
+
+
+def _status(outcome: bytes | BaseException) -> int:
+    if isinstance(outcome, bytes):
+        return 200
+    return outcome.status if isinstance(outcome, HpsError) else BackendError.status
 
 
 async def _refuse() -> bytes:

@@ -8,7 +8,7 @@ from hps import settings
 from hps.embedded.supervisor import Supervisor, embedded_settings
 from hps.settings import Settings
 
-FREE = [21001, 21002, 21003, 21004]
+FREE = [21001, 21002, 21003, 21004, 21005, 21006]
 
 
 def embedded(**environ: str) -> Settings:
@@ -21,6 +21,8 @@ def test_everything_is_on_loopback_at_the_given_ports() -> None:
     assert used.vlm_url == "http://127.0.0.1:21001"
     assert (used.triton_http_port, used.triton_grpc_port, used.triton_metrics_port) == (21002, 21003, 21004)
     assert used.triton_url == "127.0.0.1:21003"
+    assert (used.metrics_host, used.metrics_gateway_port, used.metrics_pipeline_port) == ("127.0.0.1", 21005, 21006)
+    assert embedded(HPS_METRICS_GATEWAY_PORT="9091").metrics_gateway_port == 9091
 
 
 def test_the_model_says_what_it_is() -> None:

@@ -1,0 +1,221 @@
+"""What the service counts and times, as Prometheus metrics: every family of every part is made here and nowhere else.
+
+A part is several processes (Uvicorn workers, coordinators). Each writes its values into files of one folder
+(`PROMETHEUS_MULTIPROC_DIR`, which must be set before prometheus_client is first imported); `serve` adds them up at each
+scrape. Without that folder, as in unit tests, values stay within the object.
+"""
+
+import logging
+import os
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, fields
+from pathlib import Path
+from types import MappingProxyType
+from typing import Final, Literal
+
+from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, start_http_server
+from prometheus_client.metrics_core import Metric
+from prometheus_client.multiprocess import MultiProcessCollector, mark_process_dead
+from prometheus_client.registry import Collector
+
+from hps.context import StageTimes
+
+log = logging.getLogger(__name__)
+
+STAGES: Final = ("queue", *(field.name for field in fields(StageTimes)))
+
+_SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
+
+
+@dataclass(frozen=True, slots=True)
+class Family:
+    """name: as it is exported. kind: counter, gauge or histogram. among_processes: how the gauges of several processes
+    become one."""
+
+    name: str
+    kind: Literal["counter", "gauge", "histogram"]
+    description: str
+    labels: tuple[str, ...] = ()
+    among_processes: Literal["livesum", "livemax"] = "livesum"
+
+
+FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
+    {
+        family.name: family
+        for family in (
+            Family("hps_gateway_requests_total", "counter", "Requests by route and HTTP status", ("route", "status")),
+            Family("hps_gateway_request_seconds", "histogram", "Seconds from arrival to answer", ("route",)),
+            Family("hps_gateway_requests_in_work", "gauge", "Requests that hold a slot", ("route",)),
+            Family("hps_gateway_requests_waiting", "gauge", "Requests that wait for a slot or send a body", ("route",)),
+            Family("hps_gateway_requests_refused_total", "counter", "Requests for which no place was left", ("route",)),
+            Family("hps_stage_seconds", "histogram", "Seconds by stage, waiting for one's turn included", ("stage",)),
+            Family("hps_pipeline_requests_total", "counter", "Requests by model and status", ("model", "status")),
+            Family("hps_pipeline_requests_in_work", "gauge", "Requests in work in the model's processes", ("model",)),
+            Family("hps_pages_total", "counter", "Pages parsed"),
+            Family("hps_blank_pages_total", "counter", "Pages without ink, among those parsed"),
+            Family("hps_blocks_total", "counter", "Blocks that the VLM read", ("kind",)),
+            Family("hps_vlm_tokens_total", "counter", "Tokens that the VLM wrote", ("kind",)),
+        )
+    }
+)
+
+
+def _counter(name: str, registry: CollectorRegistry) -> Counter:
+    family = FAMILIES[name]
+    return Counter(name, family.description, family.labels, registry=registry)
+
+
+def _gauge(name: str, registry: CollectorRegistry) -> Gauge:
+    family = FAMILIES[name]
+    mode = family.among_processes
+    return Gauge(name, family.description, family.labels, multiprocess_mode=mode, registry=registry)
+
+
+def _histogram(name: str, registry: CollectorRegistry) -> Histogram:
+    family = FAMILIES[name]
+    return Histogram(name, family.description, family.labels, buckets=_SECONDS, registry=registry)
+
+
+class GatewayMetrics:
+    """Of one gateway process."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._requests = _counter("hps_gateway_requests_total", self.registry)
+        self._request_seconds = _histogram("hps_gateway_request_seconds", self.registry)
+        self._in_work = _gauge("hps_gateway_requests_in_work", self.registry)
+        self._waiting = _gauge("hps_gateway_requests_waiting", self.registry)
+        self._refused = _counter("hps_gateway_requests_refused_total", self.registry)
+        self._stage_seconds = _histogram("hps_stage_seconds", self.registry)
+
+    def answered(self, route: str, status: int, seconds: float) -> None:
+        """A request ended; status 499 when its client left before the answer."""
+        self._requests.labels(route, str(status)).inc()
+        self._request_seconds.labels(route).observe(seconds)
+
+    def admission(self, route: str) -> "AdmissionMetrics":
+        return AdmissionMetrics(
+            self._in_work.labels(route),
+            self._waiting.labels(route),
+            self._refused.labels(route),
+            self._stage_seconds.labels("queue"),
+        )
+
+
+class AdmissionMetrics:
+    """The line in front of one route."""
+
+    def __init__(self, in_work: Gauge, waiting: Gauge, refused: Counter, queue_seconds: Histogram) -> None:
+        self._in_work = in_work
+        self._waiting = waiting
+        self._refused = refused
+        self._queue_seconds = queue_seconds
+
+    def changed(self, in_work: int, waiting: int) -> None:
+        self._in_work.set(in_work)
+        self._waiting.set(waiting)
+
+    def refused(self) -> None:
+        self._refused.inc()
+
+    def waited(self, seconds: float) -> None:
+        """A request got its slot this long after its body was there."""
+        self._queue_seconds.observe(seconds)
+
+
+class RequestMetrics:
+    """The requests of one public model in one process."""
+
+    def __init__(self, model: str) -> None:
+        self.registry = CollectorRegistry()
+        self._model = model
+        self._requests = _counter("hps_pipeline_requests_total", self.registry)
+        self._in_work = _gauge("hps_pipeline_requests_in_work", self.registry).labels(model)
+
+    def answered(self, status: int) -> None:
+        """status: of the envelope; 499 when the client left."""
+        self._requests.labels(self._model, str(status)).inc()
+
+    def in_work(self, count: int) -> None:
+        self._in_work.set(count)
+
+
+class PageMetrics:
+    """Pages and blocks of one coordinator."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._pages = _counter("hps_pages_total", self.registry)
+        self._blank_pages = _counter("hps_blank_pages_total", self.registry)
+        self._stage_seconds = _histogram("hps_stage_seconds", self.registry)
+        self._blocks = _counter("hps_blocks_total", self.registry)
+        self._tokens = _counter("hps_vlm_tokens_total", self.registry)
+
+    def page(self, times: StageTimes, *, is_blank: bool) -> None:
+        self._pages.inc()
+        if is_blank:
+            self._blank_pages.inc()
+        for field in fields(times):
+            self._stage_seconds.labels(field.name).observe(getattr(times, field.name))
+
+    def block(self, kind: str, tokens: int) -> None:
+        """kind: a key of recognition.PROMPTS."""
+        self._blocks.labels(kind).inc()
+        self._tokens.labels(kind).inc(tokens)
+
+
+# --- exposition ---
+
+
+class _OfLiveProcesses(Collector):
+    """Leaves out, and forgets, the gauges of processes that are gone: what they held, nobody holds."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._all = MultiProcessCollector(None, str(folder))  # type: ignore[no-untyped-call]
+
+    def collect(self) -> Iterable[Metric]:
+        for file in self._folder.glob("gauge_live*.db"):
+            pid = int(file.stem.rpartition("_")[2])
+            if not _is_alive(pid):
+                mark_process_dead(pid, str(self._folder))  # type: ignore[no-untyped-call]
+        found: Iterable[Metric] = self._all.collect()  # type: ignore[no-untyped-call]
+        return found
+
+
+def _is_alive(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:
+        pass
+    return True
+
+
+def registry_of(folder: Path) -> CollectorRegistry:
+    """What the processes of `folder` have counted, together."""
+    registry = CollectorRegistry()
+    registry.register(_OfLiveProcesses(folder))
+    return registry
+
+
+def serve(folder: Path, host: str, port: int) -> bool:
+    """Serves `/metrics` for the processes of `folder`, in a thread, until this process ends.
+
+    False when the port cannot be had: that is logged, and the service works without metrics.
+    """
+    try:
+        start_http_server(port, host, registry_of(folder))
+    except OSError as error:
+        log.error("no metrics: port %d of %s cannot be used (%s)", port, host, error.strerror)
+        return False
+    log.info("metrics at http://%s:%d/metrics", host, port)
+    return True
+
+
+def clear(folder: Path) -> None:
+    """Forgets everything that was counted. No process may be writing there."""
+    folder.mkdir(parents=True, exist_ok=True)
+    for file in folder.glob("*.db"):
+        file.unlink()
