@@ -11,6 +11,7 @@ from hps.contract import without_nulls
 from hps.document import ParsedPage
 from hps.inputs.pool import DocumentInfo
 from hps.options import RenderOptions, RestructureOptions
+from hps.output_images import Shown
 from hps.version import VERSION
 
 
@@ -18,13 +19,11 @@ from hps.version import VERSION
 class PageOutput:
     """A finished page without its bitmaps: pictures are encoded already, and only those that the answer needs.
 
-    pictures, output_images: name → Base64 JPEG; None where the request wants none. is_blank: no ink, no VLM call.
+    is_blank: no ink, no VLM call.
     """
 
     parsed: ParsedPage
-    pictures: Mapping[str, str] | None = None
-    output_images: Mapping[str, str] | None = None
-    input_image: str | None = None
+    shown: Shown = field(default_factory=Shown)
     is_blank: bool = False
     times: StageTimes = field(default_factory=StageTimes)
 
@@ -45,9 +44,9 @@ def layout_parsing(
     return {
         "layoutParsingResults": [
             without_nulls(
-                page_result(page, output.pictures if rendering.markdown_images else None, rendering)
-                | {"outputImages": output.output_images, "inputImage": output.input_image}
-                | {"exports": exports(page, _decoded(output.pictures), index) if rendering.docx else None}
+                page_result(page, output.shown.pictures if rendering.markdown_images else None, rendering)
+                | {"outputImages": output.shown.output_images, "inputImage": output.shown.input_image}
+                | {"exports": exports(page, _decoded(output.shown.pictures), index) if rendering.docx else None}
             )
             for index, (page, output) in enumerate(zip(pages, outputs, strict=True))
         ],

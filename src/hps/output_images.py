@@ -1,16 +1,43 @@
-"""Pictures of the answer: size limit, JPEG, Base64 (SPEC A.4), and the layout overlay."""
+"""Pictures of the answer: size limit, JPEG, Base64 (SPEC A.4), and the layout overlay. Pure."""
 
-import base64
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypeVar
 
 import cv2
 import numpy as np
+import pybase64
 from numpy.typing import NDArray
 
 from hps.document import Image, Region, Spotting
 
+T = TypeVar("T")
 JPEG_QUALITY = 95  # OpenCV's default, which the reference relies on
 _FONT = cv2.FONT_HERSHEY_SIMPLEX
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What an answer shows of a page: name → Base64 JPEG; None where the request wants none.
+
+    pictures: those of Markdown. output_images: overlays. input_image: the page as it came.
+    """
+
+    pictures: Mapping[str, str] | None = None
+    output_images: Mapping[str, str] | None = None
+    input_image: str | None = None
+
+
+def encoded(
+    overlay: Callable[[Image, T, tuple[int, int]], Image], image: Image, what: T, limit: tuple[int, int]
+) -> str:
+    """`what` drawn over the page by `overlay`, one of the two below, as Base64."""
+    return encode(overlay(image, what, limit), limit)
+
+
+def encoded_all(pictures: Mapping[str, Image], limit: tuple[int, int]) -> dict[str, str]:
+    """`encode` of each."""
+    return {name: encode(picture, limit) for name, picture in pictures.items()}
 
 
 def limited_size(size: tuple[int, int], limit: tuple[int, int]) -> tuple[int, int]:
@@ -31,7 +58,7 @@ def encode(image: Image, limit: tuple[int, int]) -> str:
     done, data = cv2.imencode(".jpg", image, [cv2.IMWRITE_JPEG_QUALITY, JPEG_QUALITY])
     if not done:
         raise ValueError("an image could not be encoded")
-    return base64.b64encode(data.data).decode("ascii")
+    return str(pybase64.b64encode_as_string(data.data))
 
 
 def layout_overlay(image: Image, regions: Sequence[Region], limit: tuple[int, int]) -> Image:

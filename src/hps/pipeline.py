@@ -22,7 +22,7 @@ from hps.answer import PageOutput
 from hps.config import PipelineConfig
 from hps.context import RequestContext, StageTimes, Stopwatch
 from hps.contract import LayoutParsingRequest
-from hps.document import Image, ParsedPage, Region
+from hps.document import Image, Region
 from hps.fair import FairLimiter
 from hps.inputs import sources
 from hps.inputs.fetch import UrlFetcher
@@ -32,15 +32,16 @@ from hps.layout.detector import LayoutDetector
 from hps.layout.unwarping import unwarped
 from hps.metrics import PageMetrics
 from hps.options import ParseOptions
+from hps.output_images import Shown
 from hps.pulse import Pulse
 from hps.vlm_client import VlmClient
 
 log = logging.getLogger(__name__)
 
 T = TypeVar("T")
+U = TypeVar("U")
 _TURNS = {90: cv2.ROTATE_90_COUNTERCLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_CLOCKWISE}
 _SMALL_BYTES = 1 << 18
-_NO_PIXELS: Image = np.zeros((0, 0, 3), np.uint8)
 _PROBE_PAGE: Image = np.full((32, 32, 3), 255, np.uint8)
 
 
@@ -180,15 +181,27 @@ class Pipeline:
             )
             if blank:
                 plan = replace(plan, tasks=())
+            is_spotting = wanted.render.visualize and any(task.kind == "spotting" for task in plan.tasks)
+            spotted = image if is_spotting else None
         with watch.stage("vlm"):
-            answers = await self._answers(plan.tasks, context, index)
+            # What the answer shows of the page is encoded while the VLM reads it, and then its memory is free.
+            encoded = asyncio.Event()
+            reading = self._answers(plan.tasks, context, index, encoded)
+            showing = self._shown(plan, loaded, image, wanted, encoded)
+            plan = recognition.without_pixels(plan)
+            del loaded, image
+            answers, shown = await _both(reading, showing)
         with watch.stage("assembly"):
             parsed = assembly.page(plan, answers, wanted, angle)
-        with watch.stage("render"):
-            pixels = (loaded.nbytes if wanted.render.visualize else 0) + sum(p.nbytes for p in parsed.pictures.values())
-            output = await self._run(pixels, self._output, parsed, loaded, image, wanted)
+        if spotted is not None and parsed.spotting is not None:
+            with watch.stage("render"):
+                limit = self._config.max_output_size
+                overlay = await self._in_thread(
+                    output_images.encoded, output_images.spotting_overlay, spotted, parsed.spotting, limit
+                )
+            shown = replace(shown, output_images={**(shown.output_images or {}), "spotting_res_img": overlay})
         self._metrics.page(watch.times(), is_blank=blank)
-        return replace(output, is_blank=blank, times=watch.times())
+        return PageOutput(parsed, shown, is_blank=blank, times=watch.times())
 
     async def _file(self, file: str, context: RequestContext) -> bytes:
         if sources.is_url(file):
@@ -223,42 +236,61 @@ class Pipeline:
         return postprocess.regions(detections, (width, height), wanted.layout)
 
     async def _answers(
-        self, tasks: Sequence[recognition.VlmTask], context: RequestContext, index: int
+        self, tasks: Sequence[recognition.VlmTask], context: RequestContext, index: int, encoded: asyncio.Event
     ) -> dict[int, str]:
-        """Block index → what the VLM read. Each is sent as soon as its batch is encoded; the longest go first."""
+        """Block index → what the VLM read. Each is sent as soon as its batch is encoded; the longest go first.
 
-        async def read(task: recognition.VlmTask, body: bytes) -> tuple[int, str]:
-            answer = await self._stages.vlm.complete(body, context, (index, *vlm_requests.work_rank(task)))
-            self._metrics.block(task.kind, answer.completion_tokens)
-            return task.block_index, answer.text
+        Sets `encoded` when the page's pixels are not needed for this any more.
+        """
+        batches = vlm_requests.batches(tasks)
+        del tasks
+        to_encode = len(batches)
+
+        async def read(block: int, kind: str, body: bytes, rank: tuple[int, ...]) -> tuple[int, str]:
+            answer = await self._stages.vlm.complete(body, context, rank)
+            self._metrics.block(kind, answer.completion_tokens)
+            return block, answer.text
 
         async def read_batch(batch: list[recognition.VlmTask]) -> list[tuple[int, str]]:
+            nonlocal to_encode
             pixels = sum(task.image.nbytes for task in batch)
             bodies = await self._run(pixels, vlm_requests.encoded_requests, batch, self._vlm_model)
-            return await _all([read(task, body) for task, body in zip(batch, bodies, strict=True)])
+            reads = [
+                read(task.block_index, task.kind, body, (index, *vlm_requests.work_rank(task)))
+                for task, body in zip(batch, bodies, strict=True)
+            ]
+            batch.clear()  # their images are views of the page
+            del bodies
+            to_encode -= 1
+            if not to_encode:
+                encoded.set()
+            return await _all(reads)
 
-        read_batches = await _all([read_batch(batch) for batch in vlm_requests.batches(tasks)])
-        return dict(itertools.chain.from_iterable(read_batches))
+        if not batches:
+            encoded.set()
+        return dict(itertools.chain.from_iterable(await _all([read_batch(batch) for batch in batches])))
 
-    def _output(self, parsed: ParsedPage, loaded: Image, image: Image, wanted: ParseOptions) -> PageOutput:
-        """Encodes what the answer needs of the page's pixels, and lets go of them."""
+    async def _shown(
+        self, plan: recognition.PagePlan, loaded: Image, image: Image, wanted: ParseOptions, encoded: asyncio.Event
+    ) -> Shown:
+        """Pictures and overlays as far as the request wants them, but for what the VLM still has to find. Begun when
+        the blocks are `encoded`: those come first."""
+        await encoded.wait()
         limit = self._config.max_output_size
-        bare = replace(parsed, pictures=dict.fromkeys(parsed.pictures, _NO_PIXELS))
-        pictures: dict[str, str] | None = None
+        pictures = overlays = input_image = None
         if wanted.render.markdown_images or wanted.render.docx:
-            pictures = {path: output_images.encode(picture, limit) for path, picture in parsed.pictures.items()}
-        if not wanted.render.visualize:
-            return PageOutput(bare, pictures)
-        shown: dict[str, str] = {}
-        if parsed.regions is not None:
-            overlay = output_images.layout_overlay(image, parsed.regions, limit)
-            shown["layout_det_res"] = output_images.encode(overlay, limit)
-        if parsed.spotting is not None:
-            overlay = output_images.spotting_overlay(image, parsed.spotting, limit)
-            shown["spotting_res_img"] = output_images.encode(overlay, limit)
-        if wanted.settings.use_doc_preprocessor:
-            shown["preprocessed_img"] = output_images.encode(image, limit)
-        return PageOutput(bare, pictures, shown, output_images.encode(loaded, limit))
+            pixels = sum(picture.nbytes for picture in plan.pictures.values())
+            pictures = await self._run(pixels, output_images.encoded_all, plan.pictures, limit)
+        if wanted.render.visualize:
+            overlays = {}
+            if plan.regions is not None:
+                overlays["layout_det_res"] = await self._in_thread(
+                    output_images.encoded, output_images.layout_overlay, image, plan.regions, limit
+                )
+            if wanted.settings.use_doc_preprocessor:
+                overlays["preprocessed_img"] = await self._in_thread(output_images.encode, image, limit)
+            input_image = await self._in_thread(output_images.encode, loaded, limit)
+        return Shown(pictures, overlays, input_image)
 
     async def _run(self, size: int, function: Callable[..., T], *arguments: Any) -> T:
         """Work on `size` bytes: in a thread, or at once if they are so few that waking one would take longer."""
@@ -286,6 +318,15 @@ async def _all(work: Sequence[Coroutine[Any, Any, T]]) -> list[T]:
         return await asyncio.gather(*tasks)
     finally:
         await _cancelled(tasks)
+
+
+async def _both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -> tuple[T, U]:
+    """As `_all`, for two kinds of results."""
+    one, other = asyncio.create_task(first), asyncio.create_task(second)
+    try:
+        return await asyncio.gather(one, other)
+    finally:
+        await _cancelled([one, other])
 
 
 async def _cancelled(tasks: Sequence["asyncio.Task[Any]"] | deque["asyncio.Task[Any]"]) -> None:

@@ -9,6 +9,8 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any, Final
 
+import numpy as np
+
 from hps import crops
 from hps.document import Block, Image, Polygon, Region
 from hps.errors import InvalidRequest
@@ -35,6 +37,7 @@ DEFAULT_PIXELS: Final = (112_896, 1_003_520)
 SPOTTING_PIXELS: Final = (112_896, 1_605_632)
 DEFAULT_MAX_TOKENS: Final = 4096
 
+_NO_PIXELS: Final[Image] = np.zeros((0, 0, 3), np.uint8)
 _PICTURE_LABELS: Final = frozenset({"image", "header_image", "footer_image"})
 
 _BUDGETED_TASKS: Final = ("ocr", "table", "chart", "formula", "seal")
@@ -290,6 +293,11 @@ def _check_extra_args(extra: Mapping[str, Any]) -> None:
             raise InvalidRequest(f"vlmExtraArgs: {name} must be a whole number above 0")
         if value < 0 or (name == "repetition_penalty" and value == 0) or (name == "top_p" and not 0 < value <= 1):
             raise InvalidRequest(f"vlmExtraArgs: {name} is out of range")
+
+
+def without_pixels(page_plan: PagePlan) -> PagePlan:
+    """The plan as `finish` needs it: the page's memory is free when nobody else holds on to it."""
+    return replace(page_plan, tasks=(), pictures=dict.fromkeys(page_plan.pictures, _NO_PIXELS))
 
 
 # ---- after the VLM ----

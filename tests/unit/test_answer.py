@@ -8,6 +8,7 @@ from hps.answer import PageOutput
 from hps.document import Block, ModelSettings, ParsedPage
 from hps.inputs.pool import DocumentInfo
 from hps.options import RenderOptions, RestructureOptions
+from hps.output_images import Shown
 from hps.version import VERSION
 from tests.unit.pipeline_parts import page as pixels
 from tests.unit.pipeline_parts import png
@@ -41,7 +42,7 @@ def test_what_a_page_lacks_is_absent_and_nulls_inside_pruned_result_stay() -> No
 
 
 def test_all_that_a_page_can_have() -> None:
-    output = PageOutput(parsed(text("a")), {"imgs/a.jpg": "MQ=="}, {"layout_det_res": "Mg=="}, "Mw==")
+    output = PageOutput(parsed(text("a")), Shown({"imgs/a.jpg": "MQ=="}, {"layout_det_res": "Mg=="}, "Mw=="))
     (page,) = result(output, rendering=RenderOptions())["layoutParsingResults"]
     assert page["markdown"] == {"text": "a", "images": {"imgs/a.jpg": "MQ=="}}
     assert page["outputImages"] == {"layout_det_res": "Mg=="}
@@ -51,7 +52,7 @@ def test_all_that_a_page_can_have() -> None:
 def test_pictures_that_only_an_export_needs_are_not_returned() -> None:
     picture = Block("image", (0, 0, 50, 40), image_path="imgs/a.jpg")
     rendering = RenderOptions(markdown_images=False, docx=True)
-    (page,) = result(PageOutput(parsed(picture), {"imgs/a.jpg": png(pixels())}), rendering=rendering)[
+    (page,) = result(PageOutput(parsed(picture), Shown({"imgs/a.jpg": png(pixels())})), rendering=rendering)[
         "layoutParsingResults"
     ]
     assert set(page["markdown"]) == {"text"}
@@ -81,7 +82,7 @@ def test_what_the_kit_adds_stands_under_one_key() -> None:
 
 
 def test_restructuring_keeps_each_page_with_its_own_pictures() -> None:
-    outputs = [PageOutput(parsed(text(name)), {f"{name}.jpg": "MQ=="}) for name in ("a", "b")]
+    outputs = [PageOutput(parsed(text(name)), Shown({f"{name}.jpg": "MQ=="})) for name in ("a", "b")]
     pages = result(
         *outputs,
         info=DocumentInfo("pdf", 2, ((1, 1),) * 2),

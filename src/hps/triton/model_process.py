@@ -11,6 +11,8 @@ def settings_of_process() -> Settings:
     """The settings that `hps triton` passed on. Sets up logging, whose lines Triton's output carries along."""
     # A page's body, crops and encoded blocks are megabytes each. Few arenas, for what each keeps adds up.
     keep_freed_memory(kept_mib=32, largest_block_mib=16, arenas=4)
+    # Image work ends in threads, which then wait so long, at most, for the loop to let go of the interpreter lock.
+    sys.setswitchinterval(0.001)
     settings = load()
     logging.basicConfig(
         stream=sys.stderr, level=settings.log_level, format="%(asctime)s %(levelname)s %(name)s %(message)s", force=True
