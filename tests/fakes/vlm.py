@@ -54,6 +54,7 @@ class FakeVlm:
     host: str = "127.0.0.1"
     port: int = 0
     counters: Counters = field(default_factory=Counters)
+    _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
     @property
     def url(self) -> str:
@@ -62,7 +63,6 @@ class FakeVlm:
     async def __aenter__(self) -> Self:
         listener = listen(self.host, self.port)
         self.port = listener.getsockname()[1]
-        self._changed = asyncio.Condition()
         self._server = Server(self, listener)
         await self._server.__aenter__()
         return self
@@ -74,8 +74,9 @@ class FakeVlm:
 
     async def until(self, condition: Callable[[Counters], bool], timeout_s: float = 10) -> None:
         """Waits for a state of the counters. Raises TimeoutError."""
-        async with asyncio.timeout(timeout_s), self._changed:
-            await self._changed.wait_for(lambda: condition(self.counters))
+        async with asyncio.timeout(timeout_s):
+            while not condition(self.counters):
+                await self._changed.wait()
 
     async def __call__(self, scope: Any, receive: Any, send: Any) -> None:
         if scope["type"] != "http":
@@ -99,7 +100,7 @@ class FakeVlm:
         counters.started += 1
         counters.in_flight += 1
         counters.peak = max(counters.peak, counters.in_flight)
-        await self._notify()
+        self._notify()
         try:
             body = await _body(receive)
             stayed = body is not None and await self._work(receive, body)
@@ -111,12 +112,15 @@ class FakeVlm:
                 counters.disconnected += 1
         finally:
             counters.in_flight -= 1
-            await self._notify()
+            self._notify()
 
     async def _work(self, receive: Any, body: bytes) -> bool:
         """Waits as told; False as soon as the client has left."""
+        delay_s = self.delay_s if self.delay is None else self.delay(json.loads(body))
+        if self.gate is None and not delay_s:
+            return True
         left = asyncio.ensure_future(receive())
-        work = asyncio.ensure_future(self._wait(body))
+        work = asyncio.ensure_future(self._wait(delay_s))
         await asyncio.wait({left, work}, return_when=asyncio.FIRST_COMPLETED)
         stayed = not left.done()
         left.cancel()
@@ -124,10 +128,10 @@ class FakeVlm:
         await asyncio.wait({left, work})
         return stayed
 
-    async def _wait(self, body: bytes) -> None:
+    async def _wait(self, delay_s: float) -> None:
         if self.gate is not None:
             await self.gate.wait()
-        await asyncio.sleep(self.delay_s if self.delay is None else self.delay(json.loads(body)))
+        await asyncio.sleep(delay_s)
 
     def _completion(self, body: bytes) -> tuple[int, bytes]:
         if self.status != 200:
@@ -142,9 +146,9 @@ class FakeVlm:
         completion = {"id": "chatcmpl-fake", "object": "chat.completion", "created": 0, "model": self.model}
         return 200, json.dumps(completion | {"choices": [choice], "usage": usage}).encode()
 
-    async def _notify(self) -> None:
-        async with self._changed:
-            self._changed.notify_all()
+    def _notify(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
 
 
 async def _body(receive: Any) -> bytes | None:
@@ -174,7 +178,6 @@ async def _main() -> None:
     parser.add_argument("--text", default="text")
     options = parser.parse_args()
     vlm = FakeVlm(text=options.text, delay_s=options.delay, model=options.model, host=options.host, port=options.port)
-    vlm._changed = asyncio.Condition()
     listener = listen(vlm.host, vlm.port)
     config = uvicorn.Config(vlm, log_level="warning", access_log=False, http="httptools", ws="none")
     print(f"fake VLM server at {vlm.url}", file=sys.stderr)
