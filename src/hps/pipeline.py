@@ -42,6 +42,7 @@ T = TypeVar("T")
 U = TypeVar("U")
 _TURNS = {90: cv2.ROTATE_90_COUNTERCLOCKWISE, 180: cv2.ROTATE_180, 270: cv2.ROTATE_90_CLOCKWISE}
 _SMALL_BYTES = 1 << 18
+_RENDERED_BYTES = 1 << 12  # of image work, about what a block takes to become Markdown and JSON
 _PROBE_PAGE: Image = np.full((32, 32, 3), 255, np.uint8)
 
 
@@ -105,8 +106,10 @@ class Pipeline:
             outputs = [output async for output in self.pages(document, wanted, context)]
             info = document.info
         with watch.stage("render"):
-            result = await self._in_thread(
-                answer.layout_parsing, outputs, info, wanted.render, wanted.restructure, self._config.release
+            size = _RENDERED_BYTES * sum(len(output.parsed.blocks) for output in outputs)
+            size = _SMALL_BYTES if wanted.render.docx else size
+            result = await self._run(
+                size, answer.layout_parsing, outputs, info, wanted.render, wanted.restructure, self._config.release
             )
         if self._stages.publication is not None:
             result["layoutParsingResults"] = await storage.publish(
@@ -206,7 +209,8 @@ class Pipeline:
     async def _file(self, file: str, context: RequestContext) -> bytes:
         if sources.is_url(file):
             return await self._stages.fetcher.fetch(file, context)
-        return await self._run(len(file), sources.decode_base64, file)
+        # Gigabytes a second: below this size sooner done than handed to a thread.
+        return await self._run(len(file) // 8, sources.decode_base64, file)
 
     async def _preprocessed(
         self, image: Image, wanted: ParseOptions, context: RequestContext, index: int

@@ -103,8 +103,8 @@ def requested_type(file: str, file_type: int | None) -> FileType:
 
 def decode_base64(file: str | bytes) -> bytes:
     """Python's permissive decoder: white space and foreign characters are skipped, wrong padding fails."""
-    text = file.encode("ascii", "ignore") if isinstance(file, str) else file
-    if text[:5].lower() == b"data:":
+    text = file.encode("ascii", "ignore") if isinstance(file, str) and not file.isascii() else file
+    if text[:5].lower() in (b"data:", "data:"):
         raise InvalidInput("Data URIs are not supported: send the Base64 text alone")
     if not file or file.isspace():
         raise InvalidInput("The file is empty")

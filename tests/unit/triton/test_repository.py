@@ -56,7 +56,7 @@ def test_settings_override_instances_and_batch_size(tmp_path: Path) -> None:
     assert [group.count for group in detection.instance_group] == [2]
     assert detection.max_batch_size == 6
     assert list(detection.dynamic_batching.preferred_batch_size) == [4, 6]
-    assert detection.dynamic_batching.max_queue_delay_microseconds == 2000
+    assert detection.dynamic_batching.max_queue_delay_microseconds == 100
 
 
 def test_what_a_user_writes_holds(tmp_path: Path) -> None:
