@@ -3,19 +3,22 @@ ARG BASE_IMAGE=python:3.11.13-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
 WORKDIR /build
-COPY requirements/build.txt requirements/gateway.txt requirements/
+COPY requirements requirements
 # A network that inspects TLS has a certificate of its own: give it as the secret `ca`; it leaves no trace in the image.
 RUN --mount=type=secret,id=ca,target=/run/ca.pem \
     if [ -s /run/ca.pem ]; then export PIP_CERT=/run/ca.pem; fi \
-    && python3 -m venv /opt/hps \
-    && /opt/hps/bin/pip install --no-cache-dir --no-compile --no-deps --require-hashes \
-        -r requirements/build.txt -r requirements/gateway.txt
+    && python3 -m venv --without-pip /opt/hps \
+    && python3 -m pip --python /opt/hps/bin/python3 install --no-cache-dir --no-compile --no-deps --require-hashes \
+        -r requirements/gateway.txt \
+    && python3 -m venv --without-pip /opt/build \
+    && python3 -m pip --python /opt/build/bin/python3 install --no-cache-dir --no-compile --no-deps --require-hashes \
+        -r requirements/build.txt
 COPY pyproject.toml README.md LICENSE NOTICE ./
 COPY src src
 COPY gateway gateway
-RUN /opt/hps/bin/pip install --no-cache-dir --no-deps --no-build-isolation . \
-    && /opt/hps/bin/pip uninstall --yes wheel setuptools pip \
-    && python3 -m compileall -q -j 0 /opt/hps/lib
+RUN /opt/build/bin/python3 -c 'from setuptools import build_meta; build_meta.build_wheel("dist")' \
+    && python3 -m pip --python /opt/hps/bin/python3 install --no-cache-dir --no-compile --no-deps --no-index dist/*.whl \
+    && /opt/hps/bin/python3 -m compileall -q -j 0 /opt/hps/lib
 
 FROM ${BASE_IMAGE}
 COPY --from=build /opt/hps /opt/hps
