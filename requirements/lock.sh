@@ -17,6 +17,10 @@ compile "${extras[@]/#/--extra=}" pyproject.toml -o "$scratch/all.txt"
 for extra in "${extras[@]}"; do
   compile --extra "$extra" -c "$scratch/all.txt" pyproject.toml -o "requirements/$extra.txt"
 done
+# What builds the images of the kit, and what the VLM image adds to vLLM's.
+for part in build vlm; do
+  compile -c "$scratch/all.txt" "requirements/$part.in" -o "requirements/$part.txt"
+done
 # PyTorch is in no lock: its builds have different names, hashes and dependencies.
 compile -c "$scratch/all.txt" requirements/torch.in -o requirements/torch.txt
 # Only files of these wheels are used, so their dependencies (a second OpenCV, newer numpy) must stay out.

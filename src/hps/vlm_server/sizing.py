@@ -1,0 +1,27 @@
+"""How many servers a GPU carries, and how much memory each keeps for its KV cache. Pure.
+
+Measured on one H200 with the 0.9B model (docs/performance.md): one server leaves the GPU mostly idle, as its engine
+process launches kernels from one thread; without MPS more than four gain nothing, with MPS eight gain 5 % over four.
+"""
+
+from typing import Final
+
+_SERVER_GIB: Final = 16.0  # 2 weights, 8 KV cache, about 5 activations and graphs, the CUDA context
+_REST_GIB: Final = 8.0  # the layout model, its context, and air
+_MOST: Final = 4
+_MOST_WITH_MPS: Final = 8
+_KV_GIB: Final = 8.0
+_LEAST_KV_GIB: Final = 1.0
+_OTHERS_GIB: Final = 8.0  # of a server, beside its KV cache
+
+
+def replicas(memory_gib: float, *, mps: bool) -> int:
+    """Servers for a GPU of that much memory; at least 1."""
+    fitting = int((memory_gib - _REST_GIB) / _SERVER_GIB)
+    return max(1, min(fitting, _MOST_WITH_MPS if mps else _MOST))
+
+
+def kv_cache_gib(memory_gib: float, servers: int) -> float:
+    """For each server. It has to be named: what one measures as free, its neighbours are about to take."""
+    share = (memory_gib - _REST_GIB) / servers - _OTHERS_GIB
+    return min(_KV_GIB, max(_LEAST_KV_GIB, float(int(share * 2)) / 2))
