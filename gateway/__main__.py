@@ -13,6 +13,8 @@ from pathlib import Path
 import uvicorn
 
 from gateway import logs
+from gateway.connection import Connection
+from hps import api_keys
 from hps import settings as hps_settings
 from hps.settings import Settings, SettingsError
 
@@ -22,6 +24,8 @@ def main() -> int:
     signal.signal(signal.SIGTERM, lambda *_: sys.exit(0))
     try:
         settings = hps_settings.load()
+        if settings.api_keys_file is not None:
+            api_keys.names(settings.api_keys_file)  # better no start than workers that die over it
     except SettingsError as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 2
@@ -38,7 +42,7 @@ def main() -> int:
             port=settings.port,
             workers=settings.uvicorn_workers,
             loop="uvloop",
-            http="httptools",
+            http=Connection,
             ws="none",
             server_header=False,
             log_config=log_config,

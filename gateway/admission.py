@@ -24,6 +24,8 @@ class Admission:
 
     A request takes a place before its body is read, so that one too many is refused at no cost, and a slot once it is
     known to be valid. Both come back however the request ends. One event loop only; nothing here blocks.
+
+    max_wait_s: whoever would wait longer, at the speed of the last requests, is refused too.
     """
 
     def __init__(
@@ -31,11 +33,13 @@ class Admission:
         limit: int,
         max_waiting: int,
         *,
+        max_wait_s: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
         metrics: AdmissionMetrics | None = None,
     ) -> None:
         self.limit = limit
         self.max_waiting = max_waiting
+        self.max_wait_s = max_wait_s
         self.places = 0
         self.in_work = 0
         self._line: deque[asyncio.Future[None]] = deque()
@@ -51,7 +55,7 @@ class Admission:
     @contextmanager
     def place(self) -> Iterator["Place"]:
         """A place in line. Raises Overloaded when all are taken."""
-        if self.places >= self.limit + self.max_waiting:
+        if self.places >= self.limit + self.max_waiting or self._work_off_s(self.waiting) > self.max_wait_s:
             if self._metrics is not None:
                 self._metrics.refused()
             raise Overloaded(retry_after_s=self.retry_after_s())
@@ -61,12 +65,19 @@ class Admission:
         finally:
             place.leave()
 
-    def retry_after_s(self) -> int:
-        """Seconds until the line as it is now will have been worked off, at the speed of the last requests."""
+    def retry_after_s(self, requests: int | None = None, at_once: int | None = None) -> int:
+        """Seconds until the line as it is now will have been worked off, at the speed of the last requests.
+
+        Or until so many `requests` will have been, of which `at_once` are in work at a time.
+        """
         if self._mean_s is None:
             return RETRY_UNKNOWN_S
+        seconds = self._work_off_s(self.waiting if requests is None else requests, at_once)
+        return min(RETRY_MAX_S, max(RETRY_MIN_S, math.ceil(seconds)))
+
+    def _work_off_s(self, requests: int, at_once: int | None = None) -> float:
         # While anyone waits all slots are busy, so requests finish at limit / mean a second.
-        return min(RETRY_MAX_S, max(RETRY_MIN_S, math.ceil(self.waiting * self._mean_s / self.limit)))
+        return requests * (self._mean_s or 0.0) / (at_once or self.limit)
 
     def _report(self) -> None:
         if self._metrics is not None:

@@ -9,18 +9,26 @@ from fastapi import FastAPI
 from gateway import error_handlers, openapi, routes
 from gateway.admission import Admission
 from gateway.backend import Backend, TritonBackend
+from gateway.body_memory import BodyMemory
 from gateway.health import Readiness, VlmServer
+from gateway.keys import Keys, PerKey
+from gateway.lingering import Lingering
 from gateway.metering import Metering
 from gateway.models import Models
+from gateway.security_headers import SecurityHeaders
 from hps import contract
 from hps import settings as hps_settings
+from hps.api_keys import ApiKeys
 from hps.memory import keep_freed_memory
 from hps.metrics import GatewayMetrics
 from hps.settings import Settings
 
 
 def create_app(settings: Settings, backend: Backend | None = None) -> FastAPI:
-    """The gateway over `backend`, which stays the caller's; without one, over Triton at `settings.triton_url`."""
+    """The gateway over `backend`, which stays the caller's; without one, over Triton at `settings.triton_url`.
+
+    Raises KeysError when the file of API keys cannot be used.
+    """
     used: Backend = TritonBackend(settings.triton_url) if backend is None else backend
     is_ours = backend is None
     models = Models(used)
@@ -45,25 +53,34 @@ def create_app(settings: Settings, backend: Backend | None = None) -> FastAPI:
         lifespan=lifespan,
     )
     metrics = GatewayMetrics()
+    max_wait_s = settings.max_queue_wait or settings.inference_timeout
     app.state.parts = routes.Parts(
         settings=settings,
         models=models,
         inference=Admission(
             settings.max_concurrent_inference_requests,
             settings.max_queued_requests,
+            max_wait_s=max_wait_s,
             metrics=metrics.admission(f"/{contract.LAYOUT_PARSING}"),
         ),
         non_inference=Admission(
             settings.max_concurrent_non_inference_requests,
             settings.max_queued_requests,
+            max_wait_s=max_wait_s,
             metrics=metrics.admission(f"/{contract.RESTRUCTURE_PAGES}"),
         ),
+        bodies=BodyMemory(max(settings.body_memory_bytes, settings.max_body_bytes)),
+        per_key=PerKey(settings.max_requests_per_key),
         readiness=readiness,
     )
+    if settings.api_keys_file is not None:
+        app.add_middleware(Keys, keys=ApiKeys(settings.api_keys_file))
     app.add_middleware(Metering, metrics=metrics)
+    app.add_middleware(SecurityHeaders)
+    app.add_middleware(Lingering)  # the last added is the outermost
     error_handlers.install(app)
     app.include_router(routes.router)
-    app.openapi = partial(openapi.document, app)  # type: ignore[method-assign]
+    app.openapi = partial(openapi.document, app, with_keys=settings.api_keys_file is not None)  # type: ignore[method-assign]
     return app
 
 

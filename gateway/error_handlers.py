@@ -5,7 +5,7 @@ import logging
 from fastapi import FastAPI, Request, Response
 from starlette.exceptions import HTTPException
 
-from gateway import intake
+from gateway import intake, security_headers
 from hps import contract
 from hps.errors import (
     BackendError,
@@ -15,6 +15,7 @@ from hps.errors import (
     Overloaded,
     PayloadTooLarge,
     ServerError,
+    TooManyForKey,
     UnknownPath,
     WrongMethod,
 )
@@ -34,7 +35,7 @@ def install(app: FastAPI) -> None:
 async def _ours(request: Request, error: Exception) -> Response:
     assert isinstance(error, HpsError)
     headers = {}
-    if isinstance(error, Overloaded):
+    if isinstance(error, Overloaded | TooManyForKey):
         await intake.identify_refused(request)
         headers["Retry-After"] = str(error.retry_after_s)
     log_id = _log_id(request)
@@ -42,27 +43,32 @@ async def _ours(request: Request, error: Exception) -> Response:
         log.warning("request %.256s: %d %s%s", log_id, error.status, error.message, _cause(error))
     elif isinstance(error, Cancelled):
         log.info("request %.256s: the client left", log_id)
-    return _envelope(log_id, error, headers)
+    return envelope(request, error, headers)
 
 
 async def _framework(request: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     kind = FRAMEWORK_ERRORS.get(error.status_code, InvalidRequest if error.status_code < 500 else BackendError)
-    return _envelope(_log_id(request), kind(), dict(error.headers or {}))
+    return envelope(request, kind(), dict(error.headers or {}))
 
 
 async def _unexpected(request: Request, error: Exception) -> Response:
     # The server logs it with its traceback once this answer is out.
-    return _envelope(_log_id(request), BackendError(), {})
+    answer = envelope(request, BackendError(), {})
+    security_headers.add(answer.headers, request.url.path)  # answered outside of the middleware that adds them
+    return answer
 
 
-def _envelope(log_id: str, error: HpsError, headers: dict[str, str]) -> Response:
-    return Response(contract.failure(log_id, error), error.status, headers, media_type="application/json")
+def envelope(request: Request, error: HpsError, headers: dict[str, str]) -> Response:
+    """The answer of a request that failed."""
+    return Response(contract.failure(_log_id(request), error), error.status, headers, media_type="application/json")
 
 
 def _log_id(request: Request) -> str:
-    """The request's own logId where it is known, else a new one."""
-    return getattr(request.state, "log_id", None) or intake.named(None)
+    """The request's own logId where it is known, else a new one, which it then keeps."""
+    if getattr(request.state, "log_id", None) is None:
+        request.state.log_id = intake.named(None)
+    return str(request.state.log_id)
 
 
 def _cause(error: HpsError) -> str:

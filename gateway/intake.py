@@ -7,12 +7,24 @@ from dataclasses import dataclass
 
 from starlette.requests import Request
 
+from gateway.body_memory import Account
 from hps import contract
-from hps.errors import Cancelled, HpsError, InvalidRequest, PayloadTooLarge
+from hps.errors import BodyTooSlow, Cancelled, HpsError, InvalidRequest, PayloadTooLarge
 
 # A request that was refused unread is read after all for its logId if the body is this small and here this soon.
 REFUSED_BODY_LIMIT = 64 * 1024
-REFUSED_BODY_WAIT_S = 0.5
+REFUSED_BODY_WAIT_S = 0.05
+
+# Beyond its first seconds a body must have come at this pace, in bytes a second, on the average.
+SLOWEST_BODY = 32 * 1024
+
+
+@dataclass(frozen=True, slots=True)
+class BodyLimits:
+    """max_bytes: of one body. timeout_s: for a body of no size; SLOWEST_BODY says how much more a large one gets."""
+
+    max_bytes: int
+    timeout_s: float
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,13 +35,17 @@ class Intake:
     body: bytes
 
 
-async def receive(request: Request, schema: type[contract.R], max_bytes: int) -> Intake:
-    """Reads and validates.
+async def receive(request: Request, schema: type[contract.R], limits: BodyLimits, account: Account) -> Intake:
+    """Reads and validates. The body's bytes are booked on `account`.
 
-    Raises PayloadTooLarge, MalformedJson, InvalidRequest, or Cancelled when the client leaves meanwhile. The id of
-    the request, valid or not, is at `request.state.log_id` afterwards.
+    Raises PayloadTooLarge, BodyTooSlow, Overloaded (no memory for the body), MalformedJson, InvalidRequest, or
+    Cancelled when the client leaves meanwhile. The id of the request, valid or not, is at `request.state.log_id`
+    afterwards.
     """
-    body = await read_body(request, max_bytes)
+    if (announced := _announced(request)) > limits.max_bytes:
+        raise _too_large(limits.max_bytes)
+    account.check(announced)
+    body = await read_body(request, limits, account)
     try:
         log_id = _parsed(request, schema, body).logId
     except HpsError:
@@ -39,23 +55,31 @@ async def receive(request: Request, schema: type[contract.R], max_bytes: int) ->
     return Intake(request.state.log_id, body)
 
 
-async def read_body(request: Request, max_bytes: int) -> bytes:
-    """The whole body. Raises PayloadTooLarge as soon as it is known to be too large, Cancelled at a disconnect."""
-    if _announced(request) > max_bytes:
-        raise _too_large(max_bytes)
+async def read_body(request: Request, limits: BodyLimits, account: Account | None = None) -> bytes:
+    """The whole body. Raises PayloadTooLarge, BodyTooSlow or Overloaded as soon as it is known, Cancelled at a
+    disconnect."""
+    clock = asyncio.get_running_loop().time
+    started = clock()
     chunks: list[bytes] = []
     size = 0
     more = True
-    while more:
-        message = await request.receive()
-        if message["type"] == "http.disconnect":
-            raise Cancelled
-        chunk = message.get("body", b"")
-        size += len(chunk)
-        if size > max_bytes:
-            raise _too_large(max_bytes)
-        chunks.append(chunk)
-        more = message.get("more_body", False)
+    try:
+        async with asyncio.timeout(limits.timeout_s) as patience:
+            while more:
+                message = await request.receive()
+                if message["type"] == "http.disconnect":
+                    raise Cancelled
+                chunk = message.get("body", b"")
+                size += len(chunk)
+                if size > limits.max_bytes:
+                    raise _too_large(limits.max_bytes)
+                if account is not None:
+                    account.take(len(chunk))
+                chunks.append(chunk)
+                more = message.get("more_body", False)
+                patience.reschedule(started + limits.timeout_s + size / SLOWEST_BODY)
+    except TimeoutError:
+        raise BodyTooSlow(f"The request body did not come in time: {size} bytes in {clock() - started:.0f} s") from None
     return chunks[0] if len(chunks) == 1 else b"".join(chunks)
 
 
@@ -63,10 +87,9 @@ async def identify_refused(request: Request) -> None:
     """Sets `request.state.log_id` of a request that was refused unread, if its body is small and comes at once."""
     if not 0 < _announced(request) <= REFUSED_BODY_LIMIT:
         return
-    with suppress(TimeoutError, HpsError):  # then the answer carries an id of our own
-        async with asyncio.timeout(REFUSED_BODY_WAIT_S):
-            body = await read_body(request, REFUSED_BODY_LIMIT)
-            request.state.log_id = named(contract.log_id_of(body))
+    with suppress(HpsError):  # then the answer carries an id of our own
+        body = await read_body(request, BodyLimits(REFUSED_BODY_LIMIT, REFUSED_BODY_WAIT_S))
+        request.state.log_id = named(contract.log_id_of(body))
 
 
 def named(log_id: str | None) -> str:

@@ -20,6 +20,7 @@ RESPONSES: tuple[type[BaseModel], ...] = (
 
 ERRORS = {
     400: "The body is not JSON",
+    408: "The body did not come at the least pace",
     413: "The body is larger than HPS_MAX_BODY_BYTES",
     422: "A field is missing or wrong, or the file cannot be used",
     500: "A stage of the service failed",
@@ -38,7 +39,7 @@ def _content(model: type[BaseModel], example: dict[str, Any] | None = None) -> d
 def _error(status: int, description: str) -> dict[str, Any]:
     example = {"logId": "5d7e4c9e-5a5e-4a0f-9f2e-0f6f0c6a1b7d", "errorCode": status, "errorMsg": description}
     response: dict[str, Any] = {"description": description, "content": _content(contract.ErrorEnvelope, example)}
-    if status == 503:
+    if status in (429, 503):
         response["headers"] = {
             "Retry-After": {
                 "description": "Seconds to wait",
@@ -82,12 +83,27 @@ READY: dict[str, Any] = {
 }
 
 
-def document(app: FastAPI) -> dict[str, Any]:
-    """The OpenAPI document, with the component schemas that the routes refer to."""
+KEY_ERRORS = {
+    401: "No API key, or one that is not known",
+    429: "This key has HPS_MAX_REQUESTS_PER_KEY requests here already (with Retry-After)",
+}
+KEY_SCHEMES = {
+    "bearer": {"type": "http", "scheme": "bearer"},
+    "header": {"type": "apiKey", "in": "header", "name": "X-API-Key"},
+}
+
+
+def document(app: FastAPI, *, with_keys: bool) -> dict[str, Any]:
+    """The OpenAPI document, with the component schemas that the routes refer to. with_keys: endpoints ask for a key."""
     if app.openapi_schema is None:
         schema = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         _, requests = models_json_schema([(model, "validation") for model in REQUESTS], ref_template=REF)
         _, responses = models_json_schema([(model, "serialization") for model in RESPONSES], ref_template=REF)
         schema.setdefault("components", {})["schemas"] = requests["$defs"] | responses["$defs"]
+        if with_keys:
+            schema["components"]["securitySchemes"] = KEY_SCHEMES
+            for operation in (path["post"] for path in schema["paths"].values() if "post" in path):
+                operation["security"] = [{name: []} for name in KEY_SCHEMES]
+                operation["responses"] |= {str(status): _error(status, what) for status, what in KEY_ERRORS.items()}
         app.openapi_schema = schema
     return app.openapi_schema

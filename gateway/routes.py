@@ -8,7 +8,10 @@ from fastapi import APIRouter, Request, Response
 
 from gateway import intake, openapi
 from gateway.admission import Admission
+from gateway.body_memory import BodyMemory
 from gateway.health import Readiness
+from gateway.intake import BodyLimits
+from gateway.keys import PerKey
 from gateway.lifetime import until, while_connected, while_running
 from gateway.models import Models
 from hps import contract
@@ -27,6 +30,8 @@ class Parts:
     models: Models
     inference: Admission
     non_inference: Admission
+    bodies: BodyMemory
+    per_key: PerKey
     readiness: Readiness
 
 
@@ -61,9 +66,14 @@ async def _answer(request: Request, model: str, schema: type[contract.R], admiss
     parts = _parts(request)
     clock = asyncio.get_running_loop().time
     deadline = clock() + parts.settings.inference_timeout
-    with admission.place() as place:
+    limits = BodyLimits(parts.settings.max_body_bytes, parts.settings.body_timeout)
+    with (
+        parts.per_key.place(request, lambda limit: admission.retry_after_s(1, limit)),
+        admission.place() as place,
+        parts.bodies.account(admission.retry_after_s) as account,
+    ):
         async with while_running(), until(deadline):
-            taken = await intake.receive(request, schema, parts.settings.max_body_bytes)
+            taken = await intake.receive(request, schema, limits, account)
             async with while_connected(request), place.slot():
                 answer = await parts.models.infer(
                     model, taken.body, request_id=taken.log_id, timeout_s=deadline - clock()

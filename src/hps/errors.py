@@ -5,6 +5,9 @@
     │   ├── MalformedJson        400   the body is not JSON
     │   ├── UnknownPath          404
     │   ├── WrongMethod          405
+    │   ├── Unauthorized         401   no key, or one that is not (any longer) known
+    │   ├── BodyTooSlow          408   the body did not come at the least pace
+    │   ├── TooManyForKey        429   this key has as many requests here as it may; carries Retry-After
     │   ├── PayloadTooLarge      413   the body or the file is over its limit
     │   └── InvalidRequest       422   the schema is violated
     │       └── InvalidInput     422   the file cannot be used: says what is wrong with it
@@ -52,6 +55,27 @@ class UnknownPath(ClientError):
 class WrongMethod(ClientError):
     status = 405
     default_message = "Method Not Allowed"
+
+
+class Unauthorized(ClientError):
+    status = 401
+    default_message = "A valid API key is required"
+
+
+class BodyTooSlow(ClientError):
+    status = 408
+    default_message = "The request body did not come in time"
+
+
+class TooManyForKey(ClientError):
+    """`retry_after_s` becomes the Retry-After header."""
+
+    status = 429
+    default_message = "Too many requests with this key; try again later"
+
+    def __init__(self, message: str | None = None, *, retry_after_s: int = 1) -> None:
+        super().__init__(message)
+        self.retry_after_s = max(1, retry_after_s)
 
 
 class PayloadTooLarge(ClientError):

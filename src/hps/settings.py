@@ -68,7 +68,22 @@ class Settings(BaseSettings):
     max_queued_requests: int = Field(512, ge=0, description="Requests waiting in front of each of the two limits")
     inference_timeout: float = Field(600, gt=0, description="Seconds from arrival to answer, waiting included")
     health_check_timeout: float = Field(5, gt=0, description="Seconds for each check of /health/ready")
+    max_queue_wait: float | None = Field(
+        None, gt=0, description="Seconds of waiting that a request may have ahead of it (unset: HPS_INFERENCE_TIMEOUT)"
+    )
     max_body_bytes: int = Field(512 * 2**20, ge=1024, description="Largest request body")
+    body_timeout: float = Field(
+        30, gt=0, description="Seconds for a request body to come, and one more for each 32 KiB of it"
+    )
+    body_memory_bytes: int = Field(
+        2**30, ge=1024, description="Request bodies held at once, waiting or in work; never less than the largest body"
+    )
+    api_keys_file: Path | None = Field(
+        None, description="Names and hashes of API keys, written by `hps keys` (unset: everybody may come in)"
+    )
+    max_requests_per_key: int | None = Field(
+        None, ge=1, description="Requests of one API key in work or waiting at once (unset: no limit of its own)"
+    )
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING, ERROR; anything else means INFO")
     filter_health_access_log: bool = Field(True, description="Leave /health out of the access log")
 

@@ -10,6 +10,7 @@ from typing import Any
 import httpx
 
 from gateway.app import create_app
+from gateway.connection import Connection
 from gateway.routes import Parts
 from hps import settings as hps_settings
 from tests.fakes.server import Server
@@ -48,7 +49,7 @@ async def stack(*, http: bool = True, vlm: bool = False, **options: Any) -> Asyn
         port = 0
         transport: httpx.AsyncBaseTransport
         if http:
-            port = (await running.enter_async_context(Server(app))).port
+            port = (await running.enter_async_context(Server(app, http=Connection))).port
             transport = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=None))
         else:
             await running.enter_async_context(app.router.lifespan_context(app))

@@ -3,7 +3,9 @@
 import subprocess
 import sys
 
-ALLOWED = {f"hps.{name}" for name in ("context", "contract", "errors", "memory", "metrics", "settings", "version")}
+ALLOWED = {
+    f"hps.{name}" for name in ("api_keys", "context", "contract", "errors", "memory", "metrics", "settings", "version")
+}
 HEAVY = {"cv2", "onnxruntime", "pypdfium2", "PIL", "triton_python_backend_utils"}
 
 

@@ -1,12 +1,13 @@
 """OpenAPI documents every field, although the endpoints read raw bytes."""
 
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from gateway.app import create_app
-from hps import contract
+from hps import api_keys, contract
 from hps import settings as hps_settings
 
 
@@ -66,7 +67,7 @@ def test_bodies_and_answers(document: dict[str, Any], path: str, request_schema:
     media = operation["requestBody"]["content"]["application/json"]
     assert media["schema"] == {"$ref": f"#/components/schemas/{request_schema}"}
     getattr(contract, request_schema).model_validate(media["example"])
-    assert set(operation["responses"]) == {"200", "400", "413", "422", "500", "503", "504"}
+    assert set(operation["responses"]) == {"200", "400", "408", "413", "422", "500", "503", "504"}
     for status, response in operation["responses"].items():
         expected = response_schema if status == "200" else "ErrorEnvelope"
         assert response["description"]
@@ -125,3 +126,20 @@ def test_ranges_are_documented_as_they_are_checked(
     assert variant(described, kind) == {"type": kind} | rule
     with pytest.raises(ValueError, match=field):
         contract.LayoutParsingRequest.model_validate({"file": "QUJD", field: outside})
+
+
+def test_keys_are_in_the_document_when_they_are_asked_for(tmp_path: Path) -> None:
+    api_keys.add(tmp_path / "keys", "someone")
+    app = create_app(hps_settings.load({}, api_keys_file=tmp_path / "keys"))
+    document = app.openapi()
+    assert set(document["components"]["securitySchemes"]) == {"bearer", "header"}
+    for path, methods in document["paths"].items():
+        for method, operation in methods.items():
+            assert ("security" in operation) == (method == "post"), path
+            assert ("401" in operation["responses"]) == (method == "post"), path
+    assert "Retry-After" in document["paths"]["/layout-parsing"]["post"]["responses"]["429"]["headers"]
+
+
+def test_keys_are_not_in_the_document_otherwise(document: dict[str, Any]) -> None:
+    assert "securitySchemes" not in document["components"]
+    assert all("security" not in operation for methods in document["paths"].values() for operation in methods.values())

@@ -182,3 +182,32 @@ async def test_retry_after_is_the_line_over_the_speed(seconds: float, limit: int
 
 async def test_retry_after_before_anything_was_finished() -> None:
     assert Admission(1, 1).retry_after_s() == RETRY_UNKNOWN_S
+
+
+async def test_who_would_wait_too_long_is_refused_though_there_is_a_place() -> None:
+    now = 0.0
+    visitors = Visitors(Admission(1, 100, max_wait_s=30, clock=lambda: now))
+    for number in range(5):
+        await visitors.arrive(number)
+    now = 10.0  # the first took 10 s, so the four others will take 40
+    await visitors.finish(0)
+    await visitors.arrive(5)
+    assert visitors.tasks[5].done() is False  # three wait: 30 s
+    await visitors.arrive(6)
+    with pytest.raises(Overloaded) as refused:
+        await visitors.tasks[6]
+    assert refused.value.retry_after_s == 40
+    await visitors.end()
+
+
+async def test_an_idle_service_admits_after_whatever_it_took_last() -> None:
+    now = 0.0
+    visitors = Visitors(Admission(1, 100, max_wait_s=30, clock=lambda: now))
+    await visitors.arrive(0)
+    now = 1000.0
+    await visitors.finish(0)
+    for number in (1, 2):
+        await visitors.arrive(number)
+    assert sorted(visitors.inside) == [1]
+    assert visitors.admission.waiting == 1
+    await visitors.end()
