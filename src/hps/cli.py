@@ -62,6 +62,12 @@ def _parser() -> argparse.ArgumentParser:
     )
     parse.set_defaults(run=_parse)
 
+    keys = commands.add_parser("keys", help="API keys of the gateway (HPS_API_KEYS_FILE)")
+    keys.add_argument("action", choices=("add", "remove", "list"))
+    keys.add_argument("name", nargs="?", help="whose key: it appears in the log, the key never")
+    keys.add_argument("--file", type=Path, help="file of names and hashes (HPS_API_KEYS_FILE)")
+    keys.set_defaults(run=_keys)
+
     conformance = commands.add_parser("conformance", help="run golden cases through the implementation")
     conformance.add_argument("directory", type=Path, metavar="DIR")
     conformance.add_argument("--group", help="only this group")
@@ -126,6 +132,26 @@ def _parse(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         print(f"{report.parsed} parsed, {report.skipped} done before, {len(report.failures)} failed", file=sys.stderr)
     return 1 if report.failures else 0
+
+
+def _keys(arguments: argparse.Namespace) -> int:
+    from hps import api_keys
+
+    file = arguments.file or load(env_file=Path(".env")).api_keys_file
+    if file is None:
+        print("hps: which file? Give --file or set HPS_API_KEYS_FILE", file=sys.stderr)
+        return 2
+    if (arguments.action == "list") == (arguments.name is not None):
+        print("hps: keys add NAME, keys remove NAME, keys list", file=sys.stderr)
+        return 2
+    if arguments.action == "add":
+        print(api_keys.add(file, arguments.name))
+        print("This is the only time that the key is shown.", file=sys.stderr)
+    elif arguments.action == "remove":
+        api_keys.remove(file, arguments.name)
+    else:
+        print("\n".join(api_keys.names(file)))
+    return 0
 
 
 def _conformance(arguments: argparse.Namespace) -> int:
