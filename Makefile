@@ -13,7 +13,7 @@ TORCH_READY := $(TORCH_VENV)/.ready
 CODE   := src gateway model_repo tests benchmarks samples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch demo up test test-torch check format unit contract e2e bench lock clean
+.PHONY: help setup setup-torch demo up test test-torch check format unit contract e2e bench settings lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -65,6 +65,9 @@ format: setup
 
 bench: setup ## the figures of docs/performance.md
 	$(BIN)/python -m benchmarks
+
+settings: setup ## rewrite .env.example and the settings in compose.yaml, README.md and docs/settings.md
+	$(BIN)/python -m hps.settings_reference
 
 lock: ## rewrite the lock files (needs uv)
 	requirements/lock.sh

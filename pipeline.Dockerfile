@@ -35,13 +35,15 @@ RUN /opt/build/bin/python3 -c 'from setuptools import build_meta; build_meta.bui
 FROM ${BASE_IMAGE}
 COPY --from=build /opt/hps /opt/hps
 COPY model_repo /opt/hps/model_repo
+# Where a volume for compiled models is put: a new volume takes the owner of what it covers.
+RUN install -d -o 10001 -g 10001 /cache
 # Triton's model processes take their packages from the first python3 in PATH.
 ENV PATH=/opt/hps/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 IN_HPS_CONTAINER=1 \
     HPS_MODEL_REPOSITORY=/opt/hps/model_repo ORT_DISABLE_TELEMETRY=1
 USER 10001:10001
 EXPOSE 8000 8001 8002
 # Every public model answers a request that touches all stages but the VLM.
-HEALTHCHECK --interval=10s --timeout=15s --retries=3 --start-period=180s --start-interval=1s \
+HEALTHCHECK --interval=10s --timeout=15s --retries=3 --start-period=180s \
     CMD ["python3", "-m", "hps.liveness", "pipeline"]
 ENTRYPOINT []
 CMD ["hps", "triton"]

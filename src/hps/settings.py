@@ -14,6 +14,7 @@ from dotenv import dotenv_values
 from pydantic import AfterValidator, Field, ValidationError, field_validator
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource, SettingsConfigDict
 
+from hps.compose_settings import COMPOSE_ONLY
 from hps.version import VERSION
 
 log = logging.getLogger(__name__)
@@ -185,17 +186,13 @@ def load(environ: dict[str, str] | None = None, *, env_file: Path | None = None,
     unknown = sorted(set(values) - set(Settings.model_fields) - COMPOSE_ONLY)
     if unknown:
         raise SettingsError("unknown setting: " + ", ".join(variable(name) for name in unknown))
-    for name in COMPOSE_ONLY:
+    for name in COMPOSE_ONLY - set(Settings.model_fields):  # a process that sees them (.env) has no use for them
         values.pop(name, None)
     try:
         return Settings(**(values | overrides))
     except ValidationError as error:
         problems = [f"{variable(str(e['loc'][0]))}: {e['msg']}" for e in error.errors(include_input=False)]
         raise SettingsError("invalid setting: " + "; ".join(problems)) from None
-
-
-# Read by the Compose files only; a process that sees them (env_file) has no use for them.
-COMPOSE_ONLY = frozenset({"device_id", "bind"})
 
 
 # Release → the name under which its VLM is served.
