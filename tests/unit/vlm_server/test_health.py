@@ -1,7 +1,7 @@
 import pytest
 
 from hps.vlm_server.health import verdict
-from hps.vlm_server.watch import Watch
+from hps.vlm_server.watch import END, START_S, Watch
 
 PORTS = [8080, 8081, 8082]
 
@@ -31,21 +31,22 @@ class Clock:
 def test_a_server_that_was_well_and_hangs_is_ended_once() -> None:
     clock = Clock()
     watch = Watch(15, clock)
-    assert not watch.look(7, True)
+    assert watch.look(7, False) is None
+    assert watch.look(7, True) == "answers"
     clock.now = 14
-    assert not watch.look(7, False)
+    assert watch.look(7, False) == "does not answer"
     clock.now = 15
-    assert watch.look(7, False)
+    assert watch.look(7, False) == END
     clock.now = 100
-    assert not watch.look(7, False)
+    assert watch.look(7, False) is None
 
 
-def test_one_that_is_loading_may_take_for_ever() -> None:
+def test_one_that_is_loading_may_take_long_but_not_for_ever() -> None:
     clock = Clock()
     watch = Watch(15, clock)
     watch.look(7, True)
     clock.now = 1000
-    assert not watch.look(8, False)  # started again meanwhile
-    clock.now = 5000
-    assert not watch.look(8, False)
-    assert not watch.look(0, False)
+    assert watch.look(8, False) is None  # started again meanwhile
+    clock.now = 1000 + START_S
+    assert watch.look(8, False) == END
+    assert watch.look(0, False) is None
