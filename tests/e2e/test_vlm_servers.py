@@ -67,6 +67,7 @@ def servers(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Servers]:
         "PATH": f"{stand_in.parent}:{os.environ['PATH']}",
         "PYTHON": sys.executable,
         "TMPDIR": str(folder),
+        "HOME": "/nowhere",  # Docker names one that cannot be written to
         "HPS_PIPELINE_CONFIG": str(folder / "pipeline_config.yaml"),
         "HPS_VLM_REPLICAS": str(SERVERS),
         "HPS_VLM_PORT": str(first_port),
@@ -89,6 +90,9 @@ def test_all_run_on_consecutive_ports_and_the_container_is_healthy(servers: Serv
     log = servers.part.log_file.read_text()
     assert "vllm serve /models/vlm --served-model-name the-model" in log
     assert "hidden-key" not in log
+    for pid in servers.pids().values():
+        environ = psutil.Process(pid).environ()
+        assert (environ["HOME"], environ["HF_HUB_OFFLINE"]) == (servers.part.environ["TMPDIR"], "1")
 
 
 def test_one_that_dies_is_started_again_and_the_others_go_on(servers: Servers) -> None:

@@ -13,14 +13,16 @@ _SECRET = "--api-key"
 
 @dataclass(frozen=True, slots=True)
 class ServerPlan:
-    """model: folder or name. name: that it is served under. version: of vLLM, major and minor. api_processes: HTTP and
-    image preprocessing, for each server. overrides: flags by name without dashes, from a file; extra: a command line's
+    """model: folder or name. name: that it is served under. version: of vLLM, major and minor. memory_share: of the
+    GPU's memory that must be free when it starts, None without a GPU. api_processes: HTTP and image preprocessing, for
+    each server. overrides: flags by name without dashes, from a file; extra: a command line's
     end. Both win over ours, `extra` over `overrides`."""
 
     model: str
     name: str
     version: tuple[int, int]
     kv_cache_gib: float
+    memory_share: float | None = None
     api_processes: int = 1
     max_sequences: int = 256
     host: str = "0.0.0.0"
@@ -45,6 +47,10 @@ def serve(plan: ServerPlan, port: int) -> list[str]:
         "kv-cache-memory-bytes": int(plan.kv_cache_gib * 2**30),
         "disable-uvicorn-access-log": True,
     }
+    if plan.memory_share is not None:
+        # The cache has its size, but vLLM still refuses to start unless this much is free: by default 92 %, which it
+        # never is for a server that is started again beside others.
+        flags["gpu-memory-utilization"] = plan.memory_share
     if plan.api_processes > 1:
         flags["api-server-count"] = plan.api_processes
     if plan.version >= _TRUSTS_REQUEST_KWARGS:

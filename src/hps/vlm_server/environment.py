@@ -45,7 +45,7 @@ def read(environ: Mapping[str, str] = os.environ) -> Plan:
     memory = _gpu_memory_gib()
     servers = _servers(environ.get("HPS_VLM_REPLICAS") or "auto", memory, mps)
     # Without a GPU to ask there is one server, whose cache is small: a test, or a CPU.
-    kv_cache = sizing.kv_cache_gib(memory, servers) if memory else 1.0
+    kv_cache = _number(environ, "HPS_VLM_KV_CACHE_GIB", sizing.kv_cache_gib(memory, servers) if memory else 1.0)
     model = environ.get("HPS_VLM_MODEL") or MODEL_FOLDER
     name = environ.get("HPS_VLM_MODEL_NAME") or model_name(Path(environ.get("HPS_PIPELINE_CONFIG") or PIPELINE_CONFIG))
     overrides = _overrides(environ.get("HPS_VLM_CONFIG"))
@@ -53,7 +53,8 @@ def read(environ: Mapping[str, str] = os.environ) -> Plan:
         model=model,
         name=name,
         version=_version(),
-        kv_cache_gib=_number(environ, "HPS_VLM_KV_CACHE_GIB", kv_cache),
+        kv_cache_gib=kv_cache,
+        memory_share=sizing.memory_share(memory, kv_cache) if memory else None,
         api_processes=int(_number(environ, "HPS_VLM_API_PROCESSES", 4 if servers == 1 else 1)),
         api_key=environ.get("HPS_VLM_API_KEY") or None,
         overrides=overrides,

@@ -4,6 +4,7 @@ Measured on one H200 with the 0.9B model (docs/performance.md): one server leave
 process launches kernels from one thread; without MPS more than four gain nothing, with MPS eight gain 5 % over four.
 """
 
+import math
 from typing import Final
 
 _SERVER_GIB: Final = 16.0  # 2 weights, 8 KV cache, about 5 activations and graphs, the CUDA context
@@ -25,3 +26,8 @@ def kv_cache_gib(memory_gib: float, servers: int) -> float:
     """For each server. It has to be named: what one measures as free, its neighbours are about to take."""
     share = (memory_gib - _REST_GIB) / servers - _OTHERS_GIB
     return min(_KV_GIB, max(_LEAST_KV_GIB, float(int(share * 2)) / 2))
+
+
+def memory_share(memory_gib: float, kv_cache_gib: float) -> float:
+    """The share of the GPU's memory that one server takes, for vLLM's check at its start; above 0, at most 0.95."""
+    return min(0.95, math.ceil((kv_cache_gib + _OTHERS_GIB) / memory_gib * 100) / 100)

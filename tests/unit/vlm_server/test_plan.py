@@ -42,6 +42,21 @@ def test_all_servers_and_the_layout_model_fit(gib: float, mps: bool) -> None:
         assert servers * (kv_cache + 8) + 8 <= gib
 
 
+@pytest.mark.parametrize("gib", [24, 32, 40, 48, 80, 96, 139, 180])
+@pytest.mark.parametrize("mps", [False, True])
+def test_a_server_started_again_beside_the_others_finds_the_memory_that_vllm_asks_for(gib: float, mps: bool) -> None:
+    servers = sizing.replicas(gib, mps=mps)
+    kv_cache = sizing.kv_cache_gib(gib, servers)
+    taken_by_others = (servers - 1) * (kv_cache + 8)
+    assert 0 < sizing.memory_share(gib, kv_cache) * gib <= gib - taken_by_others
+
+
+def test_the_share_of_memory_is_said_to_vllm_where_there_is_a_gpu() -> None:
+    line = command.serve(plan(memory_share=0.12), 8080)
+    assert line[line.index("--gpu-memory-utilization") + 1] == "0.12"
+    assert "--gpu-memory-utilization" not in command.serve(plan(), 8080)
+
+
 def test_the_name_comes_from_the_pipelines_configuration(tmp_path: Path) -> None:
     assert environment.read(environ(tmp_path)).server.name == "PaddleOCR-VL-1.6-0.9B"
     assert environment.read(environ(tmp_path, HPS_VLM_MODEL_NAME="other")).server.name == "other"
