@@ -1,5 +1,6 @@
 """vlm/entrypoint.sh over real processes: supervisord, and a stand-in for `vllm` that answers as vLLM does."""
 
+import contextlib
 import os
 import signal
 import subprocess
@@ -36,9 +37,10 @@ class Servers:
         """Port → process that serves it."""
         found = {}
         for process in self.part.tree():
-            command = process.cmdline() if process.is_running() else []
-            if "tests.fakes.vlm" in command:
-                found[int(command[command.index("--port") + 1])] = process.pid
+            with contextlib.suppress(psutil.NoSuchProcess):  # a zombie counts as one
+                command = process.cmdline()
+                if "tests.fakes.vlm" in command:
+                    found[int(command[command.index("--port") + 1])] = process.pid
         return found
 
     def answering(self) -> list[int]:
