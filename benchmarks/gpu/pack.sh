@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Packs what benchmarks/gpu/run.sh needs on a GPU machine that has no network but a Python 3.12 with PyTorch and
 # transformers: Triton, a Python 3.12 of our own, NumPy 1.26, OpenCV and small wheels. NumPy 2 there would not do (Triton
-# 2.51's stub). Two parts of less than 50 MiB each are left in OUT.
+# 2.51's stub). Two parts of less than 55 MiB each are left in OUT.
 #
 #   benchmarks/gpu/pack.sh OUT PYTHON312     (PYTHON312: prefix of a relocatable Python 3.12 with libpython3.12.so)
 #
@@ -32,7 +32,8 @@ wheels() { # FOLDER NAME…
 }
 wheels "$out/a" numpy
 wheels "$out/b" annotated-types pydantic pydantic-core pydantic-settings python-dotenv typing-extensions \
-  typing-inspection tritonclient python-rapidjson ml-dtypes grpcio protobuf psutil httpx pyyaml
+  typing-inspection tritonclient python-rapidjson ml-dtypes grpcio protobuf psutil httpx pyyaml httptools pybase64 \
+  pypdfium2 simplejpeg sniffio fastapi starlette uvicorn opentelemetry-api
 
 echo "OpenCV" >&2
 pack "$out/a/opencv.tar.xz" "$site" cv2 opencv_python_headless.libs

@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# benchmarks/gpu/layout_triton.py in the Python that unpack.sh laid out.   benchmarks/gpu/run.sh TARGET ARGUMENTS…
+# A module in the Python that unpack.sh laid out.   benchmarks/gpu/run.sh TARGET MODULE ARGUMENTS…
 set -euo pipefail
 target=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
@@ -34,4 +34,4 @@ echo "$PWD/src" >"$python/lib/python3.12/site-packages/hps.pth" # Triton's stub 
 "$python/bin/python3" -c 'import numpy, cv2, torch, transformers, pydantic, tritonclient.grpc
 print("numpy", numpy.__version__, "opencv", cv2.__version__, "torch", torch.__version__, "transformers", transformers.__version__,
       "gpu", torch.cuda.get_device_name() if torch.cuda.is_available() else None)'
-exec "$python/bin/python3" -m benchmarks.gpu.layout_triton "${@:2}"
+exec "$python/bin/python3" -m "${@:2}"

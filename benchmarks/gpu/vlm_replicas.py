@@ -13,6 +13,7 @@ import contextlib
 import io
 import json
 import os
+import shlex
 import signal
 import subprocess
 import sys
@@ -112,13 +113,15 @@ async def send(requests: Sequence[bytes], in_flight: int, servers: int) -> tuple
 
 
 @contextlib.contextmanager
-def running(arrangement: Arrangement, options: argparse.Namespace) -> Iterator[float]:
-    """Starts the servers; gives the seconds until all were healthy."""
+def running(arrangement: Arrangement, options: argparse.Namespace, tokens: Path | None = None) -> Iterator[float]:
+    """Starts the servers; gives the seconds until all were healthy. tokens: the page mix's table, which then says how
+    long each answer is (token_counts.py)."""
     with tempfile.TemporaryDirectory(prefix="hps-") as name:
         folder = Path(name)
         shim = folder / "vllm"
         shim.write_text(f'#!/bin/sh\nexec {sys.executable} -m vllm.entrypoints.cli.main "$@"\n')
         shim.chmod(0o755)
+        middleware = ["--middleware", "benchmarks.gpu.token_counts.TokenCounts"] if tokens else []
         environ = dict(os.environ) | {
             "PATH": f"{folder}:{os.environ['PATH']}",
             "PYTHONPATH": f"{options.site}:{options.site}.deps:{ROOT}",
@@ -134,14 +137,15 @@ def running(arrangement: Arrangement, options: argparse.Namespace) -> Iterator[f
             "HPS_VLM_PORT": str(FIRST_PORT),
             "HPS_VLM_REPLICAS": str(arrangement.servers),
             "HPS_VLM_MPS": str(arrangement.has_mps).lower(),
-            "HPS_VLM_EXTRA_ARGS": "--load-format dummy",
+            "HPS_VLM_EXTRA_ARGS": shlex.join(["--load-format", "dummy", *middleware]),
+            "HPS_BENCH_TOKENS": str(tokens),
         }
         if arrangement.is_ours:
             command = [str(ROOT / "vlm" / "entrypoint.sh")]
             environ["HPS_BENCH_PACKED"] = "1"
         else:
             official = ["serve", options.checkpoint, "--served-model-name", NAME, "--port", str(FIRST_PORT)]
-            command = ["vllm", *official, *OFFICIAL]
+            command = ["vllm", *official, *OFFICIAL, *middleware]
         log = options.out / f"servers-{arrangement.label}.log"
         with log.open("wb") as output:
             process = subprocess.Popen(command, env=environ, stdout=output, stderr=output, start_new_session=True)
