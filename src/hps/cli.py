@@ -10,6 +10,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from hps.bench import options as bench_options
 from hps.settings import SettingsError, load
 from hps.version import VERSION
 
@@ -61,6 +62,8 @@ def _parser() -> argparse.ArgumentParser:
         help="any field of the request, e.g. --option useChartRecognition=true",
     )
     parse.set_defaults(run=_parse)
+
+    bench_options.add_bench(commands)
 
     keys = commands.add_parser("keys", help="API keys of the gateway (HPS_API_KEYS_FILE)")
     keys.add_argument("action", choices=("add", "remove", "list"))

@@ -1,0 +1,162 @@
+"""The same crops sent straight to the VLM servers: what the tier can do when nothing stands in front of it."""
+
+import asyncio
+import base64
+import json
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Self
+
+import cv2
+import httpx
+import numpy as np
+
+from hps import recognition, vlm_requests
+from hps.bench import page_mix
+from hps.bench.documents import Document
+from hps.bench.load import KEEPALIVE_S, Clock, Service
+from hps.bench.page_mix import MixPage
+from hps.document import Image, Region
+from hps.layout.labels import CLASS_IDS
+from hps.recognition import RecognitionOptions
+from hps.vlm_connections import ConnectionStack
+
+HELPS = 1.03  # a step that gains less is not worth its latency
+
+
+@dataclass(frozen=True, slots=True)
+class PageCrops:
+    """Requests to the VLM server, longest block first, as the pipeline sends them."""
+
+    bodies: tuple[bytes, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class DirectRun:
+    """in_flight: requests at once. seconds: of the whole set of pages."""
+
+    in_flight: int
+    pages: int
+    blocks: int
+    tokens: int
+    errors: int
+    seconds: float
+
+    @property
+    def pages_per_s(self) -> float:
+        return self.pages / self.seconds
+
+
+# --- which crops ---
+
+
+def of_mix(mix: Sequence[MixPage], model: str) -> list[PageCrops]:
+    """Of the pages as their image files show them."""
+    return [_crops(_read(page_mix.jpeg(page_mix.picture(page))), _layout(page), model) for page in mix]
+
+
+async def of_documents(service: Service, documents: Sequence[Document], model: str) -> list[PageCrops]:
+    """Of the pages as the service itself sees them: it is asked once for every page's picture and blocks.
+
+    The picture has been through JPEG, and joined blocks count separately; otherwise these are the service's own crops.
+    """
+    pages = []
+    for document in documents:
+        body = json.loads(document.body) | {"visualize": True}
+        status, envelope = await service.post(json.dumps(body).encode())
+        if status != httpx.codes.OK:
+            raise ValueError(f"{document.name}: the service answers {status}")
+        for page in envelope["result"]["layoutParsingResults"]:
+            image = _read(base64.b64decode(page["inputImage"]))
+            blocks = [(block["block_label"], block["block_bbox"]) for block in page["prunedResult"]["parsing_res_list"]]
+            pages.append(_crops(image, blocks, model))
+    return pages
+
+
+def _layout(page: MixPage) -> list[tuple[str, Sequence[int]]]:
+    return [(block.label, block.box) for block in page.blocks]
+
+
+def _read(file: bytes) -> Image:
+    image = cv2.imdecode(np.frombuffer(file, np.uint8), cv2.IMREAD_COLOR)
+    return np.asarray(image, np.uint8)
+
+
+def _crops(image: Image, blocks: Sequence[tuple[str, Sequence[int]]], model: str) -> PageCrops:
+    regions = [
+        Region(CLASS_IDS.get(label, 0), label, 1.0, (int(x1), int(y1), int(x2), int(y2)))
+        for label, (x1, y1, x2, y2) in blocks
+    ]
+    tasks = recognition.plan(image, regions, RecognitionOptions(merge_layout_blocks=False)).tasks
+    return PageCrops(tuple(vlm_requests.encoded_requests(sorted(tasks, key=vlm_requests.work_rank), model)))
+
+
+# --- sending them ---
+
+
+class VlmTier:
+    """The VLM servers at `urls`, each request to the one with the fewest outstanding."""
+
+    def __init__(self, urls: Sequence[str], *, api_key: str | None = None) -> None:
+        self._urls = [httpx.URL(f"{url}/v1/chat/completions") for url in urls]
+        self._transports = [ConnectionStack(url, idle_s=KEEPALIVE_S) for url in self._urls]
+        self._outstanding = [0] * len(urls)
+        self._headers = httpx.Headers({"Content-Type": "application/json"})
+        if api_key:
+            self._headers["Authorization"] = f"Bearer {api_key}"
+
+    async def __aenter__(self) -> Self:
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        for transport in self._transports:
+            await transport.aclose()
+
+    async def tokens_of(self, body: bytes) -> int | None:
+        """Tokens of the answer; None when there was none."""
+        place = min(range(len(self._urls)), key=self._outstanding.__getitem__)
+        self._outstanding[place] += 1
+        request = httpx.Request("POST", self._urls[place], headers=self._headers, content=body)
+        try:
+            response = await self._transports[place].handle_async_request(request)
+            content = await response.aread()
+        except httpx.TransportError:
+            return None
+        finally:
+            self._outstanding[place] -= 1
+        if response.status_code != httpx.codes.OK:
+            return None
+        return int((json.loads(content).get("usage") or {}).get("completion_tokens") or 0)
+
+    async def run(self, pages: Sequence[PageCrops], in_flight: int) -> DirectRun:
+        """All crops of all pages, page by page."""
+        bodies = iter([body for page in pages for body in page.bodies])
+        answers: list[int | None] = []
+
+        async def worker() -> None:
+            for body in bodies:
+                answers.append(await self.tokens_of(body))
+
+        clock = Clock()
+        await asyncio.gather(*(worker() for _ in range(in_flight)))
+        tokens = [answer for answer in answers if answer is not None]
+        errors = len(answers) - len(tokens)
+        return DirectRun(in_flight, len(pages), len(answers), sum(tokens), errors, clock.seconds())
+
+    async def page_latencies(self, pages: Sequence[PageCrops]) -> list[float]:
+        """Seconds of each page by itself: all its blocks at once, until the last is answered."""
+        found = []
+        for page in pages:
+            clock = Clock()
+            await asyncio.gather(*map(self.tokens_of, page.bodies))
+            found.append(clock.seconds())
+        return found
+
+    async def best(self, pages: Sequence[PageCrops], concurrencies: Sequence[int]) -> list[DirectRun]:
+        """A run at each concurrency, ascending, until the next one helps no more; the best comes last."""
+        runs: list[DirectRun] = []
+        for in_flight in sorted(concurrencies):
+            runs.append(await self.run(pages, in_flight))
+            if len(runs) > 1 and runs[-1].pages_per_s < HELPS * max(run.pages_per_s for run in runs[:-1]):
+                break
+        return sorted(runs, key=lambda run: run.pages_per_s)
