@@ -14,7 +14,7 @@ from hps.layout import backends
 from hps.layout.detector import LayoutDetector
 from hps.pipeline import Limits, Pipeline, Stages
 from hps.settings import Settings
-from hps.vlm_client import VlmClient
+from hps.vlm.client import VlmClient
 
 
 def parser(settings: Settings, detector: LayoutDetector) -> Parser:

@@ -19,7 +19,7 @@
         ├── Unavailable          503   a part of the service is away
         └── DeadlineExceeded     504   HPS_INFERENCE_TIMEOUT has passed
 
-Foreign exceptions are translated where they enter (inputs, vlm_client, gateway.backend), by type or code, never text.
+Foreign exceptions are translated where they enter (inputs, vlm.client, gateway.backend), by type or code, never text.
 """
 
 from typing import ClassVar

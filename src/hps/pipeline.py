@@ -17,7 +17,7 @@ from typing import Any, TypeVar
 import cv2
 import numpy as np
 
-from hps import answer, assembly, ink, options, output_images, recognition, storage, vlm_requests
+from hps import answer, assembly, ink, options, output_images, recognition, storage
 from hps.answer import PageOutput
 from hps.config import PipelineConfig
 from hps.context import RequestContext, StageTimes, Stopwatch
@@ -34,7 +34,8 @@ from hps.metrics import PageMetrics
 from hps.options import ParseOptions
 from hps.output_images import Shown
 from hps.pulse import Pulse
-from hps.vlm_client import VlmClient
+from hps.vlm import requests as vlm_requests
+from hps.vlm.client import VlmClient
 
 log = logging.getLogger(__name__)
 

@@ -30,7 +30,7 @@ from hps.inputs.pool import DecodePool
 from hps.layout.detector import Finish, LocalLayoutDetector, finished
 from hps.layout.page_inputs import Bounded, Grid, LayoutInput, PageInputs
 from hps.pipeline import Limits, Pipeline, Stages
-from hps.vlm_client import VlmClient
+from hps.vlm.client import VlmClient
 
 MODEL = "the-model"
 WHOLE = (22, 0.9, 0.0, 0.0, 1.0, 1.0, 0)  # one text block over the whole page, in fractions

@@ -11,7 +11,7 @@ import cv2
 import httpx
 import numpy as np
 
-from hps import recognition, vlm_requests
+from hps import recognition
 from hps.bench import page_mix
 from hps.bench.documents import Document
 from hps.bench.load import KEEPALIVE_S, Clock, Service
@@ -19,6 +19,7 @@ from hps.bench.page_mix import MixPage
 from hps.document import Image, Region
 from hps.layout.labels import CLASS_IDS
 from hps.recognition import RecognitionOptions
+from hps.vlm import requests as vlm_requests
 from hps.vlm_connections import ConnectionStack
 
 HELPS = 1.03  # a step that gains less is not worth its latency

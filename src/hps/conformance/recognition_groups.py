@@ -9,10 +9,11 @@ from typing import Any, Final
 import cv2
 import numpy as np
 
-from hps import crops, recognition, text_cleanup, vlm_requests
+from hps import crops, recognition, text_cleanup
 from hps.conformance import image_spec
 from hps.document import Image, IntBox, Region
 from hps.layout.labels import CLASS_IDS
+from hps.vlm import requests as vlm_requests
 
 _VLM_ANSWER: Final = "T"
 # The reference's predictor alone; its pipeline always fills in 4096.

@@ -7,12 +7,13 @@ import numpy as np
 import pypdfium2
 from PIL import Image
 
-from hps import recognition, vlm_requests
+from hps import recognition
 from hps.bench import page_mix
 from hps.bench.page_mix import MixPage
 from hps.layout import postprocess
 from hps.layout.fixed import load_fixed
 from hps.layout.page_inputs import LayoutInput
+from hps.vlm import requests as vlm_requests
 
 
 def pixels(image: Image.Image) -> np.ndarray:

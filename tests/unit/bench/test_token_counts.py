@@ -7,11 +7,12 @@ import numpy as np
 import pytest
 
 from benchmarks.gpu.token_counts import UNKNOWN, TokenCounts
-from hps import recognition, vlm_requests
+from hps import recognition
 from hps.bench import page_mix
 from hps.layout import postprocess
 from hps.layout.fixed import load_fixed
 from hps.layout.page_inputs import LayoutInput
+from hps.vlm import requests as vlm_requests
 
 
 @pytest.fixture

@@ -7,7 +7,7 @@ import pytest
 
 from hps.context import RequestContext
 from hps.errors import BackendError, DeadlineExceeded, Unavailable
-from hps.vlm_client import VlmAnswer, VlmClient
+from hps.vlm.client import VlmAnswer, VlmClient
 
 Reply = Callable[[httpx.Request], Awaitable[httpx.Response]]
 

@@ -9,7 +9,7 @@ import pytest
 from hps.document import Image, Region
 from hps.layout.labels import CLASS_IDS
 from hps.recognition import RecognitionOptions, VlmTask, plan
-from hps.vlm_requests import DIALECTS, batches, chat_request, encoded_request, work_rank
+from hps.vlm.requests import DIALECTS, batches, chat_request, encoded_request, work_rank
 
 
 def page(width: int = 400, height: int = 300) -> Image:
