@@ -33,13 +33,13 @@ class TritonBinary:
 def find(state: Path) -> TritonBinary:
     """The server in PATH, else that of NVIDIA's image, else that of the wheel nvidia-pytriton.
 
-    `state` receives a backend directory of links where the installed one cannot be used as it is. Raises
-    TritonNotFound.
+    `state` receives the directory of the one backend that is used. Raises TritonNotFound.
     """
     on_path = shutil.which("tritonserver")
     for server in (Path(on_path) if on_path else None, IMAGE_PREFIX / "bin" / "tritonserver"):
         if server is not None and server.exists():
-            return TritonBinary(server, server.resolve().parents[1] / "backends")
+            python = server.resolve().parents[1] / "backends" / "python"
+            return TritonBinary(server, _own_backends(python, python / STUB, state))
     spec = importlib.util.find_spec("pytriton")
     if spec is None or not spec.submodule_search_locations:
         raise TritonNotFound(
@@ -55,21 +55,30 @@ def _of_wheel(package: Path, state: Path) -> TritonBinary:
     stub = root / "python_backend_stubs" / version / STUB
     if not stub.exists():
         raise TritonNotFound(f"the wheel nvidia-pytriton has no Python {version} stub")
-    # The backend starts the stub that lies beside it, and the wheel keeps one for each Python version elsewhere.
-    backend = state / "backends" / "python"
-    shutil.rmtree(backend, ignore_errors=True)
-    backend.mkdir(parents=True)
-    for target in (*(root / "backends" / "python" / name for name in PYTHON_BACKEND), stub):
-        (backend / target.name).symlink_to(target)
     return TritonBinary(
         root / "bin" / "tritonserver",
-        backend.parent,
+        _own_backends(root / "backends" / "python", stub, state),
         (
             Path(sysconfig.get_config_var("LIBDIR")),
             Path(sys.base_prefix) / "lib",
             package.parent / "nvidia_pytriton.libs",
         ),
     )
+
+
+def _own_backends(python: Path, stub: Path, state: Path) -> Path:
+    """A backend directory below `state` with the installed Python backend and a copy of `stub`.
+
+    The backend starts the stub that lies beside it, and changes its permissions first, which only its owner may and no
+    read-only file system lets him; and the wheel keeps a stub for each Python version elsewhere.
+    """
+    backend = state / "backends" / "python"
+    shutil.rmtree(backend, ignore_errors=True)
+    backend.mkdir(parents=True)
+    for name in PYTHON_BACKEND:
+        (backend / name).symlink_to(python / name)
+    shutil.copy(stub, backend / STUB)
+    return backend.parent
 
 
 def server_environment(binary: TritonBinary, settings: Settings, base: Mapping[str, str]) -> dict[str, str]:

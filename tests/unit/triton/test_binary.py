@@ -32,10 +32,17 @@ def test_libraries_of_the_wheel_come_first() -> None:
     assert env["LD_LIBRARY_PATH"] == "/py/lib:/t/libs:/cuda"
 
 
-def test_a_server_in_path_is_used_as_it_is(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_server_in_path_is_used_with_a_stub_of_our_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Triton changes the stub's permissions: of root's file, or on a read-only file system, it could not."""
     server = tmp_path / "triton" / "bin" / "tritonserver"
-    server.parent.mkdir(parents=True)
-    server.touch(mode=0o755)
+    installed = tmp_path / "triton" / "backends" / "python"
+    for file in (server, installed / binary.STUB, *(installed / name for name in binary.PYTHON_BACKEND)):
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.touch(mode=0o755)
     monkeypatch.setenv("PATH", str(server.parent))
-    assert binary.find(tmp_path / "state") == TritonBinary(server, tmp_path / "triton" / "backends")
-    assert not (tmp_path / "state").exists()
+    assert binary.find(tmp_path / "state") == TritonBinary(server, tmp_path / "state" / "backends")
+    ours = tmp_path / "state" / "backends" / "python"
+    assert not (ours / binary.STUB).is_symlink()
+    assert {name: (ours / name).resolve() for name in binary.PYTHON_BACKEND} == {
+        name: installed / name for name in binary.PYTHON_BACKEND
+    }
