@@ -75,12 +75,16 @@ class Restructurer:
         return contract.success(request.logId or context.id, result)
 
     async def _pictures(self, page: ParsedPage, images: Mapping[str, str], context: RequestContext) -> dict[str, bytes]:
-        """Path → bytes of the pictures that an export shows."""
+        """Path → bytes of the pictures that an export shows. Those by URL may have no more bytes than one file."""
         pictures: dict[str, bytes] = {}
+        fetched = 0
         for path in docx_export.picture_paths(page):
             if path in images:
                 payload = docx_export.decode_payload(images[path])
-                pictures[path] = payload if isinstance(payload, bytes) else await self._fetcher.fetch(payload, context)
+                if isinstance(payload, str):
+                    payload = await self._fetcher.fetch(payload, context, already=fetched)
+                    fetched += len(payload)
+                pictures[path] = payload
         return pictures
 
     def _result(

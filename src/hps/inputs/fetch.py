@@ -36,6 +36,7 @@ _NOT_PUBLIC_V6: Final = tuple(
 )
 _NAT64: Final = ipaddress.IPv6Network("64:ff9b::/96")
 _MAX_URL_CHARACTERS: Final = 8192
+_WEB_PORTS: Final = frozenset({80, 443, 8080, 8443})  # others are mail, databases and the like: not for strangers
 
 
 def is_public(address: str) -> bool:
@@ -62,7 +63,8 @@ async def resolve(host: str, port: int) -> list[str]:
 
 class UrlFetcher:
     """policy: "off", "public" or "any" (HPS_URL_INPUT). timeout_s: for the whole of a file, redirects included.
-    max_bytes: of the file. resolver, is_allowed: for tests; the latter judges the addresses under "public".
+    max_bytes: of the file. resolver, is_allowed, ports: for tests; the last two judge addresses and ports under
+    "public" (ports None: all).
 
     Stateless between fetches: no cookies, no kept connections, no proxies of the environment.
     """
@@ -76,6 +78,7 @@ class UrlFetcher:
         *,
         resolver: Resolver = resolve,
         is_allowed: Callable[[str], bool] = is_public,
+        ports: frozenset[int] | None = _WEB_PORTS,
     ) -> None:
         self._policy = policy
         self._timeout_s = timeout_s
@@ -83,10 +86,14 @@ class UrlFetcher:
         self._max_redirects = max_redirects
         self._resolver = resolver
         self._is_allowed = is_allowed
+        self._ports = ports
         self._tls = httpx.create_ssl_context(trust_env=False) if policy != "off" else None
 
-    async def fetch(self, url: str, context: RequestContext) -> bytes:
-        """The file's bytes. Raises InvalidInput, NotEnabled (by policy), PayloadTooLarge, DeadlineExceeded."""
+    async def fetch(self, url: str, context: RequestContext, *, already: int = 0) -> bytes:
+        """The file's bytes. Raises InvalidInput, NotEnabled (by policy), PayloadTooLarge, DeadlineExceeded.
+
+        already: bytes of other files of the same request, which count against `max_bytes` too.
+        """
         if self._policy == "off":
             raise NotEnabled("Files by URL are not enabled: set HPS_URL_INPUT to public or any, or send Base64")
         if len(url) > _MAX_URL_CHARACTERS:
@@ -94,7 +101,7 @@ class UrlFetcher:
         remaining_s = context.remaining_s()
         try:
             async with asyncio.timeout(min(self._timeout_s, remaining_s)):
-                return await self._get(url)
+                return await self._get(url, self._max_bytes - already)
         except HpsError:
             raise
         except TimeoutError as error:
@@ -107,7 +114,7 @@ class UrlFetcher:
         except httpx.HTTPError as error:
             raise InvalidInput("The file could not be fetched: its server cannot be reached or broke off") from error
 
-    async def _get(self, url: str) -> bytes:
+    async def _get(self, url: str, left: int) -> bytes:
         client = httpx.AsyncClient(
             transport=_GuardedTransport(self._checked_addresses, self._tls),
             trust_env=False,
@@ -119,16 +126,16 @@ class UrlFetcher:
         async with client, client.stream("GET", url) as response:
             if response.status_code >= 400:
                 raise InvalidInput(f"The file could not be fetched: its server answered {response.status_code}")
-            return await self._body(response)
+            return await self._body(response, left)
 
-    async def _body(self, response: httpx.Response) -> bytes:
+    async def _body(self, response: httpx.Response, left: int) -> bytes:
         announced = response.headers.get("Content-Length", "")
-        if announced.isdecimal() and int(announced) > self._max_bytes:
+        if announced.isdecimal() and int(announced) > left:
             raise self._too_large()
         body = bytearray()
         async for part in response.aiter_bytes():
             body += part
-            if len(body) > self._max_bytes:
+            if len(body) > left:
                 raise self._too_large()
         return bytes(body)
 
@@ -137,6 +144,8 @@ class UrlFetcher:
 
     async def _checked_addresses(self, host: str, port: int) -> list[str]:
         """The addresses that may be connected to: looked up once, so that no second answer can differ."""
+        if self._policy == "public" and self._ports is not None and port not in self._ports:
+            raise NotEnabled("The file's URL names a port that is no web server's: HPS_URL_INPUT=any allows it")
         try:
             addresses = await self._resolver(host, port)
         except OSError as error:
@@ -189,8 +198,11 @@ class _GuardedTransport(httpx.AsyncBaseTransport):
         )
 
     async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
-        if request.url.scheme not in ("http", "https") or not request.url.host:
+        # Port 0 would pass for none, and become the scheme's own.
+        if request.url.scheme not in ("http", "https") or not request.url.host or request.url.port == 0:
             raise InvalidInput("The file's URL is not valid: only http and https are supported")
+        if len(request.url.raw_path) > _MAX_URL_CHARACTERS:
+            raise InvalidInput("The file's URL is too long")
         if request.url.userinfo:
             raise InvalidInput("The file's URL carries credentials, which is not supported")
         url = httpcore.URL(
