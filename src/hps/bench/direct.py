@@ -5,22 +5,22 @@ import base64
 import json
 from collections.abc import Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Self
 
+import aiohttp
 import cv2
-import httpx
 import numpy as np
 
 from hps import recognition
-from hps.bench import page_mix
+from hps.bench import load, page_mix
 from hps.bench.documents import Document
-from hps.bench.load import KEEPALIVE_S, Clock, Service
+from hps.bench.load import Clock, Service
 from hps.bench.page_mix import MixPage
 from hps.document import Image, Region
 from hps.layout.labels import CLASS_IDS
 from hps.recognition import RecognitionOptions
 from hps.vlm import requests as vlm_requests
-from hps.vlm_connections import ConnectionStack
 
 HELPS = 1.03  # a step that gains less is not worth its latency
 
@@ -65,7 +65,7 @@ async def of_documents(service: Service, documents: Sequence[Document], model: s
     for document in documents:
         body = json.loads(document.body) | {"visualize": True}
         status, envelope = await service.post(json.dumps(body).encode())
-        if status != httpx.codes.OK:
+        if status != HTTPStatus.OK:
             raise ValueError(f"{document.name}: the service answers {status}")
         for page in envelope["result"]["layoutParsingResults"]:
             image = _read(base64.b64decode(page["inputImage"]))
@@ -89,7 +89,8 @@ def _crops(image: Image, blocks: Sequence[tuple[str, Sequence[int]]], model: str
         for label, (x1, y1, x2, y2) in blocks
     ]
     tasks = recognition.plan(image, regions, RecognitionOptions(merge_layout_blocks=False)).tasks
-    return PageCrops(tuple(vlm_requests.encoded_requests(sorted(tasks, key=vlm_requests.work_rank), model)))
+    encoded = vlm_requests.encoded_requests(sorted(tasks, key=vlm_requests.work_rank), model)
+    return PageCrops(tuple(request.body() for request in encoded))
 
 
 # --- sending them ---
@@ -99,33 +100,29 @@ class VlmTier:
     """The VLM servers at `urls`, each request to the one with the fewest outstanding."""
 
     def __init__(self, urls: Sequence[str], *, api_key: str | None = None) -> None:
-        self._urls = [httpx.URL(f"{url}/v1/chat/completions") for url in urls]
-        self._transports = [ConnectionStack(url, idle_s=KEEPALIVE_S) for url in self._urls]
+        self._urls = [f"{url}/v1/chat/completions" for url in urls]
         self._outstanding = [0] * len(urls)
-        self._headers = httpx.Headers({"Content-Type": "application/json"})
-        if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
+        self._headers = load.headers(api_key)
 
     async def __aenter__(self) -> Self:
+        self._http = load.session(self._headers)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        for transport in self._transports:
-            await transport.aclose()
+        await self._http.close()
 
     async def tokens_of(self, body: bytes) -> int | None:
         """Tokens of the answer; None when there was none."""
         place = min(range(len(self._urls)), key=self._outstanding.__getitem__)
         self._outstanding[place] += 1
-        request = httpx.Request("POST", self._urls[place], headers=self._headers, content=body)
         try:
-            response = await self._transports[place].handle_async_request(request)
-            content = await response.aread()
-        except httpx.TransportError:
+            async with self._http.post(self._urls[place], data=body) as response:
+                content = await response.read()
+        except (aiohttp.ClientError, TimeoutError):
             return None
         finally:
             self._outstanding[place] -= 1
-        if response.status_code != httpx.codes.OK:
+        if response.status != HTTPStatus.OK:
             return None
         return int((json.loads(content).get("usage") or {}).get("completion_tokens") or 0)
 

@@ -5,16 +5,17 @@ import itertools
 import json
 import random
 import time
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from http import HTTPStatus
 from typing import Any, Self
 
-import httpx
+import aiohttp
 
 from hps.bench.documents import Document
-from hps.vlm_connections import ConnectionStack
 
-KEEPALIVE_S = 4.0  # below the gateway's own
+KEEPALIVE_S = 4.0  # below the 5 s of uvicorn, which the gateway and vLLM use
+TIMEOUT_S = 3600.0  # of one request, which may be a long document
 NO_ANSWER = 0
 
 
@@ -30,7 +31,7 @@ class Outcome:
 
     @property
     def is_success(self) -> bool:
-        return self.status == httpx.codes.OK
+        return self.status == HTTPStatus.OK
 
     @property
     def seconds(self) -> float:
@@ -38,38 +39,49 @@ class Outcome:
 
 
 class Service:
-    """The service under load, as cheap a client as can be: it shares the machine with what it measures."""
+    """The service under load. Its client should cost little: it shares the machine with what it measures."""
 
     def __init__(self, url: str, *, api_key: str | None = None) -> None:
-        self._url = httpx.URL(f"{url}/layout-parsing")
-        self._headers = httpx.Headers({"Content-Type": "application/json"})
-        if api_key:
-            self._headers["Authorization"] = f"Bearer {api_key}"
-        self._transport = ConnectionStack(self._url, idle_s=KEEPALIVE_S)
+        self._url = f"{url}/layout-parsing"
+        self._headers = headers(api_key)
 
     async def __aenter__(self) -> Self:
+        self._http = session(self._headers)
         return self
 
     async def __aexit__(self, *_: object) -> None:
-        await self._transport.aclose()
+        await self._http.close()
 
     async def post(self, body: bytes) -> tuple[int, dict[str, Any]]:
         """HTTP status and envelope of a request; NO_ANSWER and nothing when the connection failed."""
-        request = httpx.Request("POST", self._url, headers=self._headers, content=body)
         try:
-            response = await self._transport.handle_async_request(request)
-            content = await response.aread()
-        except httpx.TransportError:
+            async with self._http.post(self._url, data=body) as response:
+                content = await response.read()
+        except (aiohttp.ClientError, TimeoutError):
             return NO_ANSWER, {}
-        return response.status_code, json.loads(content)
+        return response.status, json.loads(content)
 
     async def parse(self, document: Document, clock: "Clock") -> Outcome:
         started = clock.seconds()
         status, envelope = await self.post(document.body)
         ended = clock.seconds()
-        pages = envelope["result"]["layoutParsingResults"] if status == httpx.codes.OK else []
+        pages = envelope["result"]["layoutParsingResults"] if status == HTTPStatus.OK else []
         blocks = sum(len(page["prunedResult"]["parsing_res_list"]) for page in pages)
         return Outcome(started, ended, status, len(pages), blocks)
+
+
+def headers(api_key: str | None) -> dict[str, str]:
+    """Of JSON requests."""
+    key = {"Authorization": f"Bearer {api_key}"} if api_key else {}
+    return {"Content-Type": "application/json"} | key
+
+
+def session(common_headers: Mapping[str, str]) -> aiohttp.ClientSession:
+    """As many connections as there are requests, none of them through a proxy."""
+    connector = aiohttp.TCPConnector(limit=0, keepalive_timeout=KEEPALIVE_S)
+    return aiohttp.ClientSession(
+        connector=connector, headers=common_headers, timeout=aiohttp.ClientTimeout(total=TIMEOUT_S), trust_env=False
+    )
 
 
 class Clock:

@@ -210,7 +210,7 @@ async def _measure_peer(plan: Plan, table: Path, mix: Sequence[MixPage], found: 
         raise ValueError("PaddleX's pipeline is measured with the page mix, whose boxes are known")
     sent = await asyncio.to_thread(documents.of_mix, mix, {})
     release = plan.environ.get("HPS_PIPELINE_NAME", "PaddleOCR-VL-1.6")
-    async with peer.running(plan.paddlex, plan.vlm_urls[0], table, release) as (url, pid), Service(url) as service:
+    async with peer.running(plan.paddlex, plan.vlm_urls, table, release) as (url, pid), Service(url) as service:
         target = Target(PEER, service, pids={"paddlex": pid})
         await _warm_up(target, sent)
         for in_flight in plan.paddlex_concurrencies:

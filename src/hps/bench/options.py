@@ -1,4 +1,4 @@
-"""The options of `hps bench` and `hps tune`. What they do needs the extras `pipeline` and `bench`; it is imported then."""
+"""The options of `hps bench` and `hps tune`. What these do needs the extras `pipeline` and `bench`, loaded then."""
 
 import argparse
 from pathlib import Path

@@ -7,7 +7,7 @@ Run by the Python of an environment that has PaddleX 3.7.2 and nothing of this k
 One pipeline instance takes up to 8 waiting one-page requests at a time and answers them together, when the last is
 done; meanwhile others wait. Its layout stage is given the boxes of a file, by the size of the page; all that follows
 (cropping, merging, encoding, calls to the VLM server, assembly, Markdown) is PaddleX's own code with its own defaults.
-Gateway and Triton of the official kit are left out, which is in its favour.
+Gateway and Triton of the official kit are left out, and several VLM servers are balanced for it, both in its favour.
 """
 
 import argparse
@@ -23,7 +23,9 @@ from types import SimpleNamespace
 from typing import Any
 
 import cv2
+import httpx2 as httpx  # what its OpenAI client is made of
 import numpy as np
+from paddlex.inference.models.layout_analysis.result import LayoutAnalysisResult
 from paddlex.inference.pipelines import load_pipeline_config
 from paddlex.inference.pipelines.paddleocr_vl.pipeline import _PaddleOCRVLPipeline
 
@@ -60,16 +62,39 @@ class GivenLayout:
                 }
                 for class_id, score, x1, y1, x2, y2, order in rows
             ]
-            yield {"input_path": None, "page_index": None, "input_img": image, "boxes": boxes}
+            found = {"input_path": None, "page_index": None, "input_img": image, "boxes": boxes}
+            yield LayoutAnalysisResult(found)
+
+
+class Balanced(httpx.AsyncBaseTransport):  # type: ignore[misc]
+    """Each request to the server with the fewest outstanding: PaddleX's client knows only one, ours knows them all."""
+
+    def __init__(self, urls: list[str]) -> None:
+        self._urls = [httpx.URL(url) for url in urls]
+        self._transport = httpx.AsyncHTTPTransport(limits=httpx.Limits(max_connections=None))
+        self._outstanding = [0] * len(urls)
+
+    async def handle_async_request(self, request: httpx.Request) -> httpx.Response:
+        place = min(range(len(self._urls)), key=self._outstanding.__getitem__)
+        request.url = request.url.copy_with(host=self._urls[place].host, port=self._urls[place].port)
+        self._outstanding[place] += 1
+        try:
+            response = await self._transport.handle_async_request(request)
+            await response.aread()
+            return response
+        finally:
+            self._outstanding[place] -= 1
 
 
 class Pipeline(_PaddleOCRVLPipeline):  # type: ignore[misc]
     """PaddleX's pipeline but for the layout model."""
 
-    def __init__(self, release: str, vlm_url: str, boxes: Path) -> None:
+    def __init__(self, release: str, vlm_urls: list[str], boxes: Path) -> None:
         self._layout = GivenLayout(boxes)
         config = load_pipeline_config(release)
-        server = {"backend": "vllm-server", "server_url": f"{vlm_url}/v1"}
+        server: dict[str, Any] = {"backend": "vllm-server", "server_url": f"{vlm_urls[0]}/v1"}
+        if len(vlm_urls) > 1:
+            server["client_kwargs"] = {"http_client": httpx.AsyncClient(transport=Balanced(vlm_urls), timeout=600)}
         config["SubModules"]["VLRecognition"]["genai_config"] = server
         super().__init__(config)
 
@@ -164,7 +189,7 @@ class Handler(BaseHTTPRequestHandler):
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("--port", type=int, required=True)
-    parser.add_argument("--vlm-url", required=True, help="without /v1")
+    parser.add_argument("--vlm-url", action="append", required=True, help="without /v1; once for each server")
     parser.add_argument("--boxes", type=Path, required=True)
     parser.add_argument("--release", default="PaddleOCR-VL-1.6")
     arguments = parser.parse_args()

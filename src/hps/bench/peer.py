@@ -3,7 +3,7 @@
 import contextlib
 import os
 import tempfile
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Sequence
 from pathlib import Path
 
 from hps import ports
@@ -15,12 +15,13 @@ STOP_S = 2.0
 
 
 @contextlib.asynccontextmanager
-async def running(python: Path, vlm_url: str, boxes: Path, release: str) -> AsyncIterator[tuple[str, int]]:
+async def running(python: Path, vlm_urls: Sequence[str], boxes: Path, release: str) -> AsyncIterator[tuple[str, int]]:
     """Its URL and process number. python: of its environment, absolute. Raises StartFailed with the log's end."""
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hps-bench-")))
         (port,) = stack.enter_context(ports.reserved(1))
-        command = [str(python), str(PROGRAM), "--port", str(port), "--vlm-url", vlm_url]
+        command = [str(python), str(PROGRAM), "--port", str(port)]
+        command += [argument for url in vlm_urls for argument in ("--vlm-url", url)]
         command += ["--boxes", str(boxes), "--release", release]
         # Its caches and logs stay out of the user's home; nothing of it looks for models in the network.
         environ = os.environ | {"PADDLE_PDX_CACHE_HOME": str(folder), "PADDLE_PDX_DISABLE_MODEL_SOURCE_CHECK": "True"}
