@@ -2,7 +2,7 @@
 PYTHON ?= $(shell command -v python3.11 || command -v python3.12 || command -v python3)
 VENV   := .venv
 BIN    := $(VENV)/bin
-LOCKS  := $(addprefix requirements/,gateway.txt pipeline.txt embedded.txt cli.txt docx.txt storage.txt bench.txt dev.txt models.txt)
+LOCKS  := $(addprefix requirements/,gateway.txt pipeline.txt embedded.txt cli.txt docx.txt storage.txt cache.txt bench.txt dev.txt models.txt)
 READY  := $(VENV)/.ready
 # The layout backend `transformers` has an environment of its own, so that `make test` stays light. Which build of PyTorch
 # it gets is this one line: a requirement, a wheel's path, or with options (TORCH='torch==2.13.0 --index-url …').
