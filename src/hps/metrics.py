@@ -22,7 +22,7 @@ from hps.context import StageTimes
 
 log = logging.getLogger(__name__)
 
-STAGES: Final = ("queue", *(field.name for field in fields(StageTimes)))
+STAGES: Final = ("queue", "open", *(field.name for field in fields(StageTimes)))
 
 _SECONDS: Final = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30, 60, 120, 300)
 
@@ -157,6 +157,10 @@ class PageMetrics:
             self._blank_pages.inc()
         for field in fields(times):
             self._stage_seconds.labels(field.name).observe(getattr(times, field.name))
+
+    def opened(self, seconds: float) -> None:
+        """A document was there and open after this long."""
+        self._stage_seconds.labels("open").observe(seconds)
 
     def block(self, kind: str, tokens: int) -> None:
         """kind: a key of recognition.PROMPTS."""

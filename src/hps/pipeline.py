@@ -35,7 +35,8 @@ from hps.options import ParseOptions
 from hps.output_images import Shown
 from hps.pulse import Pulse
 from hps.vlm import requests as vlm_requests
-from hps.vlm.client import VlmClient
+from hps.vlm.client import ReadsBlocks, VlmAnswer
+from hps.vlm.requests import BlockRequest
 
 log = logging.getLogger(__name__)
 
@@ -55,7 +56,7 @@ class Stages:
     decoder: DecodePool
     fetcher: UrlFetcher
     detector: LayoutDetector
-    vlm: VlmClient
+    vlm: ReadsBlocks
     executor: Executor
     publication: storage.Publication | None = None
 
@@ -103,6 +104,7 @@ class Pipeline:
             data = await self._file(request.file, context)
             opened = await self._stages.decoder.open(data, file_type, context, self._config.max_pages)
             del data
+        self._metrics.opened(watch.times().decode)
         async with opened as document:
             outputs = [output async for output in self.pages(document, wanted, context)]
             info = document.info
@@ -196,7 +198,8 @@ class Pipeline:
             del loaded, image
             answers, shown = await _both(reading, showing)
         with watch.stage("assembly"):
-            parsed = assembly.page(plan, answers, wanted, angle)
+            texts = {block: answer.text for block, answer in answers.items()}
+            parsed = assembly.page(plan, texts, wanted, angle)
         if spotted is not None and parsed.spotting is not None:
             with watch.stage("render"):
                 limit = self._config.max_output_size
@@ -205,7 +208,10 @@ class Pipeline:
                 )
             shown = replace(shown, output_images={**(shown.output_images or {}), "spotting_res_img": overlay})
         self._metrics.page(watch.times(), is_blank=blank)
-        return PageOutput(parsed, shown, is_blank=blank, times=watch.times())
+        stopped = {block: answer.stopped for block, answer in answers.items() if answer.stopped is not None}
+        return PageOutput(
+            parsed, shown, is_blank=blank, times=watch.times(), stopped=recognition.by_place(plan, stopped)
+        )
 
     async def _file(self, file: str, context: RequestContext) -> bytes:
         if sources.is_url(file):
@@ -242,7 +248,7 @@ class Pipeline:
 
     async def _answers(
         self, tasks: Sequence[recognition.VlmTask], context: RequestContext, index: int, encoded: asyncio.Event
-    ) -> dict[int, str]:
+    ) -> dict[int, VlmAnswer]:
         """Block index → what the VLM read. Each is sent as soon as its batch is encoded; the longest go first.
 
         Sets `encoded` when the page's pixels are not needed for this any more.
@@ -251,21 +257,21 @@ class Pipeline:
         del tasks
         to_encode = len(batches)
 
-        async def read(block: int, kind: str, body: bytes, rank: tuple[int, ...]) -> tuple[int, str]:
-            answer = await self._stages.vlm.complete(body, context, rank)
+        async def read(block: int, kind: str, request: BlockRequest, rank: tuple[int, ...]) -> tuple[int, VlmAnswer]:
+            answer = await self._stages.vlm.read(request, context, rank)
             self._metrics.block(kind, answer.completion_tokens)
-            return block, answer.text
+            return block, answer
 
-        async def read_batch(batch: list[recognition.VlmTask]) -> list[tuple[int, str]]:
+        async def read_batch(batch: list[recognition.VlmTask]) -> list[tuple[int, VlmAnswer]]:
             nonlocal to_encode
             pixels = sum(task.image.nbytes for task in batch)
-            bodies = await self._run(pixels, vlm_requests.encoded_requests, batch, self._vlm_model)
+            requests = await self._run(pixels, vlm_requests.encoded_requests, batch, self._vlm_model)
             reads = [
-                read(task.block_index, task.kind, body, (index, *vlm_requests.work_rank(task)))
-                for task, body in zip(batch, bodies, strict=True)
+                read(task.block_index, task.kind, request, (index, *vlm_requests.work_rank(task)))
+                for task, request in zip(batch, requests, strict=True)
             ]
             batch.clear()  # their images are views of the page
-            del bodies
+            del requests
             to_encode -= 1
             if not to_encode:
                 encoded.set()

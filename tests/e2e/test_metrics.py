@@ -67,6 +67,7 @@ def test_pages_blocks_and_requests_are_counted_over_all_processes(chain: Chain) 
     assert grown("hps_vlm_tokens_total", "ocr") == 6 * len("twelve chars")
     for stage in ("decode", "layout", "crop", "vlm", "assembly", "render"):
         assert grown("hps_stage_seconds_count", stage) == 7, stage
+    assert grown("hps_stage_seconds_count", "open") == 7
     assert grown("hps_stage_seconds_count", "queue") >= 7
     now = scraped(chain)
     assert now["hps_gateway_requests_in_work", route] == now["hps_gateway_requests_waiting", route] == 0

@@ -36,6 +36,7 @@ def test_a_page_is_counted_with_its_stages_and_blocks() -> None:
     pages = metrics.PageMetrics()
     pages.page(TIMES, is_blank=False)
     pages.page(StageTimes(decode=0.01), is_blank=True)
+    pages.opened(0.5)
     pages.block("table", 300)
     pages.block("ocr", 20)
     pages.block("ocr", 30)
@@ -44,6 +45,7 @@ def test_a_page_is_counted_with_its_stages_and_blocks() -> None:
     assert value(pages.registry, "hps_stage_seconds_count", "vlm") == 2
     assert value(pages.registry, "hps_stage_seconds_sum", "decode") == pytest.approx(0.03)
     assert value(pages.registry, "hps_stage_seconds_bucket", "vlm", "2.5") == 2
+    assert value(pages.registry, "hps_stage_seconds_sum", "open") == 0.5
     assert value(pages.registry, "hps_blocks_total", "ocr") == 2
     assert value(pages.registry, "hps_vlm_tokens_total", "ocr") == 50
     assert value(pages.registry, "hps_vlm_tokens_total", "table") == 300

@@ -27,12 +27,19 @@ STOP_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """url: the gateway. metrics: of gateway and pipeline. pids: of the parts, by name. folder: logs of the parts."""
+    """url: the gateway. metrics: of gateway and pipeline."""
 
     url: str
     metrics: tuple[str, ...]
-    pids: Mapping[str, int]
-    folder: Path
+    parts: tuple[Part, ...]
+
+    @property
+    def pids(self) -> dict[str, int]:
+        return {part.name: part.process.pid for part in self.parts if part.process is not None}
+
+    def log_tail(self) -> str:
+        """The end of what the parts have said."""
+        return "\n".join(f"{part.name}:\n{part.log_tail()}" for part in self.parts)
 
 
 @contextlib.asynccontextmanager
@@ -71,8 +78,7 @@ async def running(vlm_url: str, boxes: Path, environ: Mapping[str, str]) -> Asyn
             ):
                 part.start()
                 await healthy(part, health)
-            pids = {part.name: part.process.pid for part in (triton, gateway) if part.process is not None}
-            yield Chain(url, metrics, pids, folder)
+            yield Chain(url, metrics, (triton, gateway))
         finally:
             await gateway.stop(STOP_S)
             await triton.stop(STOP_S)

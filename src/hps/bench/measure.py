@@ -18,6 +18,8 @@ from hps.bench.load import Outcome, Service
 from hps.bench.page_mix import MixPage
 from hps.bench.report import PEER, SERVICE, Report, Run
 
+MIN_IN_WORK = 256  # also of open loops, which ask for no certain number
+
 Say = Callable[[str], None]
 
 
@@ -57,12 +59,13 @@ class Plan:
 
 @dataclass(frozen=True, slots=True)
 class Target:
-    """A service under load. pids: of its parts where they run on this machine."""
+    """A service under load. pids: of its parts where they run on this machine. log_tail: what they last said."""
 
     name: str
     service: Service
     metrics: tuple[str, ...] = ()
     pids: Mapping[str, int] = field(default_factory=dict)
+    log_tail: Callable[[], str] = str
 
 
 async def measured(plan: Plan, say: Say = print) -> Report:
@@ -98,19 +101,22 @@ async def _service(plan: Plan, boxes: Path) -> AsyncIterator[Target]:
         async with Service(plan.url, api_key=plan.api_key) as service:
             yield Target(SERVICE, service, plan.metrics)
         return
-    environ = {"HPS_VLM_MODEL_NAME": plan.model, **plan.environ}
+    # Limits as the load needs them: what is measured is not how requests wait in line.
+    in_work = max((MIN_IN_WORK, *plan.concurrencies))
+    limits = dict.fromkeys(("HPS_MAX_CONCURRENT_INFERENCE_REQUESTS", "HPS_MAX_PIPELINE_REQUESTS"), str(in_work))
+    environ = {"HPS_VLM_MODEL_NAME": plan.model, "HPS_INFERENCE_TIMEOUT": "3600", **limits, **plan.environ}
     async with (
         chain.running(plan.vlm_urls[0], boxes, environ) as started,
         Service(started.url, api_key=plan.api_key) as service,
     ):
-        yield Target(SERVICE, service, started.metrics, started.pids)
+        yield Target(SERVICE, service, started.metrics, started.pids, started.log_tail)
 
 
 async def _warm_up(target: Target, sent: Sequence[Document]) -> None:
     """Processes and connections as they are in a service that has been running."""
     outcomes = await load.closed_loop(target.service, sent, in_flight=4, requests=min(8, len(sent)))
     if not any(outcome.is_success for outcome in outcomes):
-        raise ValueError(f"the service answers {outcomes[0].status or 'nothing'}")
+        raise ValueError(f"the service answers {outcomes[0].status or 'nothing'}\n{target.log_tail()}".rstrip())
 
 
 # --- runs ---
