@@ -22,6 +22,7 @@ from hps.layout.labels import CLASS_IDS
 from hps.recognition import RecognitionOptions
 from hps.vlm import requests as vlm_requests
 
+TRIAL_PAGES = 64  # of a try at least, and so many that most of the time all requests are in flight
 HELPS = 1.03  # a step that gains less is not worth its latency
 
 
@@ -151,10 +152,14 @@ class VlmTier:
         return found
 
     async def best(self, pages: Sequence[PageCrops], concurrencies: Sequence[int]) -> list[DirectRun]:
-        """A run at each concurrency, ascending, until the next one helps no more; the best comes last."""
-        runs: list[DirectRun] = []
-        for in_flight in sorted(concurrencies):
-            runs.append(await self.run(pages, in_flight))
-            if len(runs) > 1 and runs[-1].pages_per_s < HELPS * max(run.pages_per_s for run in runs[:-1]):
+        """All pages at the concurrency that suits the servers best; the tries before, on some of the pages, come first.
+
+        Tries ascend, and end when the next one helps no more.
+        """
+        tries: list[DirectRun] = []
+        for in_flight in sorted(concurrencies) if len(concurrencies) > 1 else ():
+            tries.append(await self.run(pages[: max(TRIAL_PAGES, in_flight // 6)], in_flight))
+            if len(tries) > 1 and tries[-1].pages_per_s < HELPS * max(run.pages_per_s for run in tries[:-1]):
                 break
-        return sorted(runs, key=lambda run: run.pages_per_s)
+        best = max(tries, key=lambda run: run.pages_per_s).in_flight if tries else concurrencies[0]
+        return [*tries, await self.run(pages, best)]

@@ -11,6 +11,7 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from itertools import chain
 from pathlib import Path
 from typing import Final
@@ -111,31 +112,38 @@ def picture(page: MixPage) -> Image.Image:
     draw = ImageDraw.Draw(image)
     for block in page.blocks:
         x1, y1, x2, y2 = block.box
-        lines = [
-            "".join(source.choices(_LETTERS, k=max(4, (x2 - x1 - 6) // 7)))
-            for _ in range(y1 + 3, y2 - _LINE + 3, _LINE)
-        ]
-        for number, line in enumerate(lines):
-            draw.text((x1 + 3, y1 + 3 + number * _LINE), line, fill="black")
-        # Ink at the edges, or a formula's crop would be trimmed; beyond a line's end, or it would leave its crop.
-        draw.rectangle((x2, y1, page.width, y2), fill="white")
+        for y in range(y1 + 3, y2 - _LINE + 3, _LINE):
+            image.paste(source.choice(_printed_lines()).crop((0, 0, x2 - x1 - 6, _LINE)), (x1 + 3, y))
         if block.label in ("display_formula", "table"):
+            # Ink at the edges, or a formula's crop would be trimmed.
             draw.rectangle((x1, y1, x2 - 1, y2 - 1), outline="black")
     return image
 
 
-def jpeg(image: Image.Image, quality: int = 90) -> bytes:
+@cache
+def _printed_lines() -> tuple[Image.Image, ...]:
+    """Some lines of text as long as a page is wide: drawing each line of each page anew takes ten times as long."""
+    source = random.Random(0)
+    lines = []
+    for _ in range(200):
+        line = Image.new("RGB", (_NARROWEST, _LINE), "white")
+        ImageDraw.Draw(line).text((0, 0), "".join(source.choices(_LETTERS, k=_NARROWEST // 6)), fill="black")
+        lines.append(line)
+    return tuple(lines)
+
+
+def jpeg(image: Image.Image, quality: int = 75) -> bytes:
     """The page as an image file."""
     buffer = io.BytesIO()
     image.save(buffer, "JPEG", quality=quality)
     return buffer.getvalue()
 
 
-def pdf(images: Sequence[Image.Image], quality: int = 90) -> bytes:
-    """One document of these pages."""
+def pdf(images: Sequence[Image.Image]) -> bytes:
+    """One document of these pages, as scanners make them of print: black and white."""
     buffer = io.BytesIO()
-    first, *others = images
-    first.save(buffer, "PDF", save_all=True, append_images=others, resolution=PDF_DPI, quality=quality)
+    first, *others = (image.convert("1", dither=Image.Dither.NONE) for image in images)
+    first.save(buffer, "PDF", save_all=True, append_images=others, resolution=PDF_DPI)
     return buffer.getvalue()
 
 

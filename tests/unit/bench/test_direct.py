@@ -66,15 +66,25 @@ async def test_failed_blocks_are_counted() -> None:
     assert (run.errors, run.tokens) == (3, 0)
 
 
+async def test_all_pages_are_sent_at_the_concurrency_that_did_best() -> None:
+    pages = [PageCrops((b"{}",) * 2)] * 70
+    async with FakeVlm(delay_s=0.05) as vlm, VlmTier([vlm.url]) as tier:
+        *tries, whole = await tier.best(pages, [8, 32])
+    assert [(run.in_flight, run.pages) for run in tries] == [(8, 64), (32, 64)]
+    assert (whole.in_flight, whole.pages) == (32, 70)
+
+
 async def test_the_search_ends_when_more_in_flight_does_not_help() -> None:
-    """A server that does one thing at a time gains nothing from a second one in flight."""
-    pages = [PageCrops((b"{}",) * 2)] * 4
-    async with FakeVlm(delay_s=0.04) as vlm, VlmTier([vlm.url]) as tier:
-        rising = await tier.best(pages, [1, 4])
-        assert [run.in_flight for run in rising] == [1, 4]
-        assert rising[-1].pages_per_s > 2 * rising[0].pages_per_s
-        flat = await tier.best(pages, [8, 16, 32, 64])
-    assert len(flat) < 4
+    pages = [PageCrops((b"{}",))] * 64
+    async with FakeVlm(delay_s=0.05) as vlm, VlmTier([vlm.url]) as tier:
+        found = await tier.best(pages, [64, 80, 96, 112, 128])
+    assert len(found) < 6
+
+
+async def test_a_single_concurrency_needs_no_tries() -> None:
+    async with FakeVlm() as vlm, VlmTier([vlm.url]) as tier:
+        (run,) = await tier.best([PageCrops((b"{}",))] * 3, [4])
+    assert (run.pages, run.in_flight) == (3, 4)
 
 
 @pytest.mark.parametrize("blocks", [1, 5])
