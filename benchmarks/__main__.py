@@ -10,7 +10,7 @@ import textwrap
 from pathlib import Path
 from types import ModuleType
 
-NAMES = ("overhead", "burst", "long_document", "postprocess", "gateway_throughput")
+NAMES = ("throughput", "throughput_short", "overhead", "burst", "long_document", "postprocess", "gateway_throughput")
 
 
 def main() -> int:
