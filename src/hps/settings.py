@@ -85,6 +85,11 @@ class Settings(BaseSettings):
     max_requests_per_key: int | None = Field(
         None, ge=1, description="Requests of one API key in work or waiting at once (unset: no limit of its own)"
     )
+    cache_url: str | None = Field(
+        None, description="Redis that keeps answers by content, redis://HOST:PORT/DB (unset: nothing is kept)"
+    )
+    cache_ttl: int = Field(86_400, ge=1, description="Seconds for which an answer is kept")
+    cache_max_answer_bytes: int = Field(32 * 2**20, ge=1, description="Largest answer that is kept")
     log_level: str = Field("INFO", description="DEBUG, INFO, WARNING, ERROR; anything else means INFO")
     filter_health_access_log: bool = Field(True, description="Leave /health out of the access log")
 
@@ -133,13 +138,31 @@ class Settings(BaseSettings):
     layout_fixed_delay: float = Field(0, ge=0, description="Seconds a batch that the backend `fixed` pretends to work")
 
     # --- VLM ---
-    vlm_max_concurrency: int = Field(200, ge=1, description="Blocks in flight at the VLM server from one coordinator")
+    vlm_replicas: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = Field(
+        1, description="VLM servers on consecutive ports from HPS_VLM_URL's (auto: as many as serve the model there)"
+    )
+    vlm_max_concurrency: int = Field(
+        200, ge=1, description="Blocks in flight at the VLM servers from one coordinator, fewer while they queue"
+    )
     vlm_timeout: float = Field(600, gt=0, description="Seconds for one block")
     vlm_retries: int = Field(4, ge=0, le=10, description="Further tries of a block after a transient failure")
+    vlm_outage: float = Field(120, ge=0, description="Seconds without any VLM server that requests wait through")
+    vlm_guard: Literal["auto", "always", "off"] = Field(
+        "auto", description="Blocks that are left when they repeat themselves: those watched as they need it, all, none"
+    )
+    vlm_block_time: float = Field(
+        240, gt=0, description="Seconds that a watched block may go on for; what is there by then is its text"
+    )
+    vlm_pixel_budget: Literal["auto", "differing"] = Field(
+        "auto", description="Which blocks carry mm_processor_kwargs: all if servers take them, or none with the default"
+    )
     vlm_api_key: str | None = Field(None, description="Bearer key for the VLM server")
 
     # --- hps triton ---
     drain_timeout: float = Field(30, gt=0, description="Seconds that requests in work get when the service stops")
+    watchdog_timeout: float = Field(
+        20, ge=0, description="Seconds without an answer of the models after which Triton is started anew (0: never)"
+    )
     model_repository: Path | None = Field(None, description="Triton models (unset: model_repo of the installed kit)")
     state_dir: Path | None = Field(None, description="Rendered models and logs of a run (unset: a temporary folder)")
     triton_http_port: int = Field(8000, ge=1, le=65535, description="Triton's HTTP port")
@@ -226,7 +249,7 @@ def environment(settings: Settings) -> dict[str, str]:
     }
 
 
-SECRET = frozenset({"vlm_api_key"})
+SECRET = frozenset({"vlm_api_key", "cache_url"})  # a URL may hold a password
 
 
 def effective(settings: Settings) -> dict[str, str]:

@@ -115,8 +115,9 @@ class Chain:
         for process in self.parts["triton"].tree():
             with contextlib.suppress(psutil.NoSuchProcess):
                 if process.name() == STUB[:15] or process.name() == STUB:
-                    model = next(a for a in process.cmdline() if "/1/model.py" in a).split("/")[-3]
-                    found.setdefault(model, process.pid)
+                    # A process that is just ending has no command line any more.
+                    for model in [a.split("/")[-3] for a in process.cmdline() if "/1/model.py" in a]:
+                        found.setdefault(model, process.pid)
         return found
 
     def ready(self) -> bool:

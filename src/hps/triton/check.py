@@ -1,7 +1,12 @@
 """Whether the models behind a running Triton work: each public one answers a request made to show that."""
 
 import json
+import threading
+import time
 import uuid
+from collections.abc import Sequence
+from types import TracebackType
+from typing import Self
 
 import httpx
 
@@ -11,14 +16,14 @@ from hps.settings import Settings
 MODELS = (contract.LAYOUT_PARSING, contract.RESTRUCTURE_PAGES)
 
 
-def problem(settings: Settings, timeout_s: float) -> str | None:
-    """What is wrong, within `timeout_s` for each model; None when all is well.
+def problem(settings: Settings, timeout_s: float, models: Sequence[str] = MODELS) -> str | None:
+    """What is wrong with these models, within `timeout_s` for each; None when all is well.
 
     Triton's own health says "ready" over dead and hung model processes; only an answer is proof.
     """
     base = f"http://{ports.reachable(settings.triton_host)}:{settings.triton_http_port}"
     with httpx.Client(base_url=base, timeout=timeout_s, trust_env=False) as client:
-        for model in MODELS:
+        for model in models:
             try:
                 response = client.post(f"/v2/models/{model}/infer", json=_probe(timeout_s))
             except httpx.HTTPError as error:
@@ -37,3 +42,41 @@ def _probe(timeout_s: float) -> dict[str, object]:
         "parameters": {contract.PROBE_PARAMETER: True, contract.TIMEOUT_PARAMETER: int(timeout_s * 1e6)},
         "inputs": [{"name": contract.INPUT_TENSOR, "shape": [1, 1], "datatype": "BYTES", "data": ["{}"]}],
     }
+
+
+class Watchdog:
+    """Asks the models again and again, in a thread of its own, while it is open. timeout_s: 0 to leave it."""
+
+    PAUSE_S = 1.0
+
+    def __init__(self, settings: Settings, timeout_s: float, models: Sequence[str]) -> None:
+        self._settings = settings
+        self._models = models
+        self._timeout_s = timeout_s
+        self._answered_at = time.monotonic()
+        self._problem: str | None = None
+        self._closed = threading.Event()
+        self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
+
+    def __enter__(self) -> Self:
+        if self._timeout_s:
+            self._thread.start()
+        return self
+
+    def __exit__(
+        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._closed.set()
+
+    @property
+    def silence(self) -> str | None:
+        """What has been wrong for longer than the time limit."""
+        if not self._timeout_s or time.monotonic() - self._answered_at < self._timeout_s:
+            return None
+        return self._problem or "no model answers"
+
+    def _run(self) -> None:
+        while not self._closed.wait(self.PAUSE_S):
+            self._problem = problem(self._settings, self._timeout_s, self._models)
+            if self._problem is None:
+                self._answered_at = time.monotonic()

@@ -26,7 +26,7 @@ import psutil
 import hps
 from hps import metrics, ports, processes
 from hps.settings import Settings
-from hps.triton import binary, repository, shared_memory
+from hps.triton import binary, check, repository, shared_memory
 from hps.triton.output import Output
 
 log = logging.getLogger(__name__)
@@ -88,6 +88,7 @@ class Launcher:
         self._models = state / "models"
         self._metrics = state / "metrics"
         names = repository.render(_source(settings), self._models, settings, gpu=self._gpu)
+        self._public = [name for name in check.MODELS if name in names]
         log.info("models %s, %s", ", ".join(names), "GPU" if self._gpu else "CPU only")
         self._starts = 0
 
@@ -196,13 +197,16 @@ class Launcher:
 
     def _watch(self, server: _Server) -> str | None:
         """None when asked to stop, else what broke."""
-        while not self._stop.wait(WATCH_S):
-            if (code := server.process.poll()) is not None:
-                return f"tritonserver ended with {code}"
-            for model in server.models:
-                if processes.is_dead(model):
-                    return f"a model process ({model.pid}) died"
-            processes.reap(but=[server.process.pid])
+        with check.Watchdog(self._settings, self._settings.watchdog_timeout, self._public) as watchdog:
+            while not self._stop.wait(WATCH_S):
+                if (code := server.process.poll()) is not None:
+                    return f"tritonserver ended with {code}"
+                for model in server.models:
+                    if processes.is_dead(model):
+                        return f"a model process ({model.pid}) died"
+                if (silence := watchdog.silence) is not None:
+                    return f"no answer for {self._settings.watchdog_timeout:g} s ({silence})"
+                processes.reap(but=[server.process.pid])
         return None
 
     def _drain(self, server: _Server) -> None:
