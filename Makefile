@@ -10,10 +10,12 @@ TORCH       ?= torch==2.13.0
 TORCH_VENV  := .venv-torch
 TORCH_BIN   := $(TORCH_VENV)/bin
 TORCH_READY := $(TORCH_VENV)/.ready
+PADDLEX_VENV  := .venv-paddlex
+PADDLEX_READY := $(PADDLEX_VENV)/.ready
 CODE   := src gateway model_repo tests benchmarks samples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch demo up test test-torch check format unit contract e2e bench settings lock clean
+.PHONY: help setup setup-torch demo up test compose-test test-torch check format unit contract e2e setup-paddlex bench bench-compare bench-record soak settings lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -43,7 +45,10 @@ up: setup ## run the service on http://127.0.0.1:8080 until Ctrl-C
 	$(BIN)/hps up
 
 test: check ## everything: lint, types, unit, contract, end to end with the real Triton
-	$(BIN)/pytest -q tests
+	$(BIN)/pytest -q tests --ignore tests/compose
+
+compose-test: setup ## the containers for real, with a Docker Engine of their own (Debian 12, root)
+	$(BIN)/pytest -q tests/compose
 
 test-torch: setup-torch ## the layout backend on PyTorch, with tiny models, also through the real Triton
 	$(TORCH_BIN)/pytest -q tests/torch
@@ -63,8 +68,24 @@ format: setup
 	$(BIN)/ruff check --fix $(CODE)
 	$(BIN)/ruff format $(CODE)
 
-bench: setup ## the figures of docs/performance.md
-	$(BIN)/python -m benchmarks
+setup-paddlex: $(PADDLEX_READY) ## the environment with PaddleX's own pipeline, to measure against
+
+$(PADDLEX_READY): requirements/paddlex.txt
+	$(PYTHON) -m venv $(PADDLEX_VENV)
+	$(PADDLEX_VENV)/bin/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/paddlex.txt
+	@touch $@
+
+bench: setup setup-paddlex ## the figures of docs/performance.md (40 minutes); adds to benchmarks/results.jsonl
+	$(BIN)/python -m benchmarks --compare --record
+
+bench-compare: setup ## the short benchmark against its last result in benchmarks/results.jsonl (3 minutes)
+	$(BIN)/python -m benchmarks throughput_short --compare
+
+bench-record: setup ## the same, kept there
+	$(BIN)/python -m benchmarks throughput_short --compare --record
+
+soak: setup ## 20,000 pages (about an hour): does any process grow?
+	$(BIN)/python -m benchmarks.soak
 
 settings: setup ## rewrite .env.example and the settings in compose.yaml, README.md and docs/settings.md
 	$(BIN)/python -m hps.settings_reference
@@ -73,4 +94,4 @@ lock: ## rewrite the lock files (needs uv)
 	requirements/lock.sh
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(TORCH_VENV) $(PADDLEX_VENV) build dist .mypy_cache .pytest_cache .ruff_cache

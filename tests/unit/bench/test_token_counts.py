@@ -53,7 +53,7 @@ async def test_every_crop_of_the_mix_has_its_tokens(table: Path) -> None:
         (finish,) = load_fixed(table).detect([LayoutInput(image, page.width, page.height)])
         regions = postprocess.regions(finish(), (page.width, page.height), postprocess.LayoutRules())
         tasks = recognition.plan(image, regions, recognition.RecognitionOptions()).tasks
-        bodies = [(await passed_on(body))[0] for body in vlm_requests.encoded_requests(tasks, "m")]
+        bodies = [(await passed_on(block.body()))[0] for block in vlm_requests.encoded_requests(tasks, "m")]
         assert sorted(body["max_completion_tokens"] for body in bodies) == sorted(block.tokens for block in page.blocks)  # type: ignore[type-var]
         assert all(body["ignore_eos"] is True for body in bodies)
 
