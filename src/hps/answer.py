@@ -13,19 +13,21 @@ from hps.inputs.pool import DocumentInfo
 from hps.options import RenderOptions, RestructureOptions
 from hps.output_images import Shown
 from hps.version import VERSION
+from hps.vlm.guard import Stop
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PageOutput:
     """A finished page without its bitmaps: pictures are encoded already, and only those that the answer needs.
 
-    is_blank: no ink, no VLM call.
+    is_blank: no ink, no VLM call. stopped: place of a block → why its text ends before its model wanted to.
     """
 
     parsed: ParsedPage
     shown: Shown = field(default_factory=Shown)
     is_blank: bool = False
     times: StageTimes = field(default_factory=StageTimes)
+    stopped: Mapping[int, Stop] = field(default_factory=dict)
 
 
 def layout_parsing(
@@ -55,8 +57,18 @@ def layout_parsing(
             about(release)
             | {"totalPages": info.total_pages, "processedPages": len(outputs)}
             | {"blankPages": [index for index, output in enumerate(outputs) if output.is_blank] or None}
+            | {"stoppedBlocks": stopped_blocks(outputs) or None}
         ),
     }
+
+
+def stopped_blocks(outputs: Sequence[PageOutput]) -> list[dict[str, Any]]:
+    """Blocks whose text their model would have gone on with, by page and place in its parsing_res_list."""
+    return [
+        {"page": page, "block": block, "reason": reason}
+        for page, output in enumerate(outputs)
+        for block, reason in output.stopped.items()
+    ]
 
 
 def page_result(page: ParsedPage, pictures: Mapping[str, str] | None, wanted: RenderOptions) -> dict[str, Any]:

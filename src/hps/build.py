@@ -14,7 +14,7 @@ from hps.layout import backends
 from hps.layout.detector import LayoutDetector
 from hps.pipeline import Limits, Pipeline, Stages
 from hps.settings import Settings
-from hps.vlm.client import VlmClient
+from hps.vlm.client import VlmClient, VlmOptions
 
 
 def parser(settings: Settings, detector: LayoutDetector) -> Parser:
@@ -25,12 +25,21 @@ def parser(settings: Settings, detector: LayoutDetector) -> Parser:
         pdf_scale=settings.pdf_render_scale,
         pdf_min_scale=settings.pdf_min_render_scale,
     )
+    vlm_model = hps_settings.vlm_model(settings)
     vlm = VlmClient(
-        settings.vlm_url,
-        max_concurrency=settings.vlm_max_concurrency,
-        timeout_s=settings.vlm_timeout,
-        retries=settings.vlm_retries,
-        api_key=settings.vlm_api_key,
+        VlmOptions(
+            settings.vlm_url,
+            vlm_model,
+            replicas=settings.vlm_replicas,
+            max_concurrency=settings.vlm_max_concurrency,
+            timeout_s=settings.vlm_timeout,
+            retries=settings.vlm_retries,
+            outage_s=settings.vlm_outage,
+            guard=settings.vlm_guard,
+            block_time_s=settings.vlm_block_time,
+            pixel_budget=settings.vlm_pixel_budget,
+            api_key=settings.vlm_api_key,
+        )
     )
     stages = Stages(
         decoder=DecodePool(settings.decode_workers, limits=limits, page_timeout_s=settings.decode_timeout),
@@ -44,7 +53,7 @@ def parser(settings: Settings, detector: LayoutDetector) -> Parser:
         pipeline_config,
         stages,
         Limits(settings.page_window, settings.layout_in_flight, settings.health_check_timeout),
-        vlm_model=hps_settings.vlm_model(settings),
+        vlm_model=vlm_model,
         has_orientation=backends.has_orientation(settings),
         has_unwarping=backends.has_unwarping(settings),
     )

@@ -315,6 +315,14 @@ class DocumentInfo(BaseModel):
     type: Literal["pdf", "tiff"] = Field(description="Kind of the document.", examples=["pdf"])
 
 
+class StoppedBlock(BaseModel):
+    page: int = Field(description="Index of the page.", examples=[0])
+    block: int = Field(description="Place in the page's parsing_res_list.", examples=[7])
+    reason: Literal["repetition", "tokens", "time"] = Field(
+        description="It repeated itself, or reached its token limit or its time.", examples=["repetition"]
+    )
+
+
 class HpsInfo(BaseModel):
     """What this kit adds to the official answer."""
 
@@ -325,6 +333,9 @@ class HpsInfo(BaseModel):
         description="Pages in this answer; fewer than totalPages under a page limit.", examples=[12]
     )
     blankPages: list[int] | None = Field(None, description="Indices of pages without ink.", examples=[[3]])
+    stoppedBlocks: list[StoppedBlock] | None = Field(
+        None, description="Blocks whose text ends before the model wanted to."
+    )
 
 
 class LayoutParsingResult(BaseModel):

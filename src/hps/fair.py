@@ -26,6 +26,13 @@ class FairLimiter:
         # One heap of (rank, arrival, future) a key; the order of the dict is the order of turns.
         self._waiting: OrderedDict[Hashable, list[tuple[Any, int, asyncio.Future[None]]]] = OrderedDict()
 
+    def resize(self, limit: int) -> None:
+        """Waiters are let in at once if there is more room now; holders above a lower limit stay."""
+        if limit < 1:
+            raise ValueError("limit must be at least 1")
+        self.limit = limit
+        self._let_in()
+
     @property
     def waiting(self) -> int:
         return sum(not future.done() for heap in self._waiting.values() for _, _, future in heap)
@@ -67,6 +74,9 @@ class FairLimiter:
 
     def _release(self) -> None:
         self.held -= 1
+        self._let_in()
+
+    def _let_in(self) -> None:
         while self._waiting and self.held < self.limit:
             key, heap = next(iter(self._waiting.items()))
             _, _, future = heapq.heappop(heap)

@@ -7,7 +7,7 @@ import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
@@ -19,6 +19,8 @@ from hps.layout.overlap import kept_regions
 from hps.layout.polygons import ShapeMode
 from hps.table_pictures import document_pictures, with_tokens
 from hps.text_cleanup import TablePicture, with_table_pictures
+
+T = TypeVar("T")
 
 PROMPTS: Final[Mapping[str, str]] = MappingProxyType(
     {
@@ -301,6 +303,16 @@ def without_pixels(page_plan: PagePlan) -> PagePlan:
 
 
 # ---- after the VLM ----
+
+
+def by_place(page_plan: PagePlan, of_blocks: Mapping[int, T]) -> dict[int, T]:
+    """Block index → value, as place in what `finish` returns → value: swallowed blocks are not there."""
+    gone = page_plan.swallowed
+    return {
+        index - sum(swallowed < index for swallowed in gone): value
+        for index, value in sorted(of_blocks.items())
+        if index not in gone
+    }
 
 
 def finish(page_plan: PagePlan, contents: Mapping[int, str]) -> tuple[Block, ...]:

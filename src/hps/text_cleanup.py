@@ -48,9 +48,7 @@ class TablePicture:
 
 def clean(label: str, raw: str | None, page_size: tuple[int, int]) -> CleanText:
     """The content of a block labelled `label` whose VLM answer is `raw`; `page_size` is (width, height) in pixels."""
-    text = without_repetition(
-        raw or "", min_chars=REPETITION_MIN_CHARS_TABLE if label == "table" else REPETITION_MIN_CHARS
-    )
+    text = without_repetition(raw or "", min_chars=repetition_min_chars(label))
     text = _with_dollar_maths(text, keep_dollars=label != "formula_number")
     if label == "table":
         # Models also answer with HTML or prose; what is no OTSL passes through.
@@ -59,6 +57,11 @@ def clean(label: str, raw: str | None, page_size: tuple[int, int]) -> CleanText:
         spotting = _spotting(text, page_size)
         return CleanText("\n\n".join(spotting.rec_texts), spotting)
     return CleanText(text)
+
+
+def repetition_min_chars(label: str) -> int:
+    """The length below which the text of such a block is never searched for repetition."""
+    return REPETITION_MIN_CHARS_TABLE if label == "table" else REPETITION_MIN_CHARS
 
 
 def with_table_pictures(content: str, pictures: Mapping[str, TablePicture]) -> str:

@@ -8,6 +8,7 @@ A plain ASGI application: hundreds of waiting requests cost next to nothing. Its
 import argparse
 import asyncio
 import json
+import re
 import sys
 from collections.abc import Callable
 from dataclasses import asdict, dataclass, field
@@ -38,7 +39,9 @@ class FakeVlm:
 
     `answer`, if given, makes the text of a request's parsed JSON; otherwise bodies are not even parsed and the text is
     `text`. `delay` makes seconds out of a request, in place of `delay_s`. `status` other than 200 fails every
-    chat request; `gate` holds them until it is set.
+    chat request, `status_of` makes one out of a request; `gate` holds them until it is set. Who asks for a stream gets
+    the text a word at a time, `word_s` apart. With `obeys_limits` a text ends at its request's token limit, words being
+    tokens. `load`, requests running and waiting, is what /metrics says; None: there is no /metrics.
     """
 
     text: str = "text"
@@ -47,6 +50,10 @@ class FakeVlm:
     answer: Callable[[dict[str, Any]], str] | None = None
     delay: Callable[[dict[str, Any]], float] | None = None
     status: int = 200
+    status_of: Callable[[dict[str, Any]], int] | None = None
+    word_s: float = 0.0
+    obeys_limits: bool = False
+    load: tuple[int, int] | None = None
     finish_reason: str = "stop"
     health_status: int = 200
     health_delay_s: float = 0.0
@@ -90,6 +97,8 @@ class FakeVlm:
         elif route == ("GET", "/v1/models"):
             listed = {"object": "list", "data": [{"id": self.model, "object": "model", "owned_by": "fake"}]}
             await _reply(send, 200, json.dumps(listed).encode())
+        elif route == ("GET", "/metrics") and self.load is not None:
+            await _reply(send, 200, self._metrics().encode())
         elif route == ("GET", "/counters"):
             await _reply(send, 200, json.dumps(asdict(self.counters)).encode())
         else:
@@ -104,9 +113,7 @@ class FakeVlm:
         try:
             body = await _body(receive)
             stayed = body is not None and await self._work(receive, body)
-            if body is not None and stayed:
-                status, reply = self._completion(body)
-                await _reply(send, status, reply)
+            if body is not None and stayed and await self._answered(body, receive, send):
                 counters.finished += 1
             else:
                 counters.disconnected += 1
@@ -133,22 +140,67 @@ class FakeVlm:
             await self.gate.wait()
         await asyncio.sleep(delay_s)
 
-    def _completion(self, body: bytes) -> tuple[int, bytes]:
-        if self.status != 200:
-            return self.status, json.dumps({"error": {"message": "as the test asked", "code": self.status}}).encode()
+    async def _answered(self, body: bytes, receive: Any, send: Any) -> bool:
+        """False when the client left during a stream."""
+        status = self.status if self.status_of is None else self.status_of(json.loads(body))
+        if status != 200:
+            error = {"error": {"message": "as the test asked", "code": status}}
+            await _reply(send, status, json.dumps(error).encode())
+            return True
         text = self.text if self.answer is None else self.answer(json.loads(body))
-        choice = {
-            "index": 0,
-            "message": {"role": "assistant", "content": text},
-            "finish_reason": self.finish_reason,
-        }
-        usage = {"prompt_tokens": 1, "completion_tokens": len(text), "total_tokens": 1 + len(text)}
-        completion = {"id": "chatcmpl-fake", "object": "chat.completion", "created": 0, "model": self.model}
-        return 200, json.dumps(completion | {"choices": [choice], "usage": usage}).encode()
+        reason = self.finish_reason
+        if self.obeys_limits:
+            words, limit = _words(text), json.loads(body)["max_completion_tokens"]
+            text, reason = "".join(words[:limit]), "length" if len(words) > limit else reason
+        if b'"stream":true' in body:
+            return await self._streamed(text, reason, receive, send)
+        choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": reason}
+        completion = self._envelope("chat.completion") | {"choices": [choice], "usage": _usage(text)}
+        await _reply(send, 200, json.dumps(completion).encode())
+        return True
+
+    async def _streamed(self, text: str, reason: str, receive: Any, send: Any) -> bool:
+        left = asyncio.ensure_future(receive())
+        headers = [(b"content-type", b"text/event-stream; charset=utf-8")]
+        await send({"type": "http.response.start", "status": 200, "headers": headers})
+        envelope = self._envelope("chat.completion.chunk")
+        deltas = [({"content": word}, None) for word in _words(text)]
+        for delta, ending in [({"role": "assistant", "content": ""}, None), *deltas, ({}, reason)]:
+            await asyncio.sleep(self.word_s)
+            if left.done():
+                return False
+            choice = {"index": 0, "delta": delta, "finish_reason": ending}
+            await _event(send, json.dumps(envelope | {"choices": [choice]}))
+        await _event(send, json.dumps(envelope | {"choices": [], "usage": _usage(text)}))
+        await _event(send, "[DONE]")
+        left.cancel()
+        await send({"type": "http.response.body", "body": b""})
+        return True
+
+    def _envelope(self, kind: str) -> dict[str, Any]:
+        return {"id": "chatcmpl-fake", "object": kind, "created": 0, "model": self.model}
+
+    def _metrics(self) -> str:
+        running, waiting = self.load or (0, 0)
+        label = f'{{engine="0",model_name="{self.model}"}}'
+        return f"vllm:num_requests_running{label} {running:.1f}\nvllm:num_requests_waiting{label} {waiting:.1f}\n"
 
     def _notify(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
+
+
+def _words(text: str) -> list[str]:
+    return re.findall(r"\s*\S+\s*$|\s*\S+", text)
+
+
+def _usage(text: str) -> dict[str, int]:
+    tokens = len(_words(text))
+    return {"prompt_tokens": 1, "completion_tokens": tokens, "total_tokens": 1 + tokens}
+
+
+async def _event(send: Any, data: str) -> None:
+    await send({"type": "http.response.body", "body": f"data: {data}\n\n".encode(), "more_body": True})
 
 
 async def _body(receive: Any) -> bytes | None:

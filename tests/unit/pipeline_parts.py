@@ -16,7 +16,6 @@ from pathlib import Path
 from typing import Any
 
 import cv2
-import httpx
 import numpy as np
 from PIL import Image as Pillow
 
@@ -25,12 +24,16 @@ from hps.config import PipelineConfig
 from hps.context import RequestContext
 from hps.contract import LayoutParsingRequest
 from hps.document import Detections, Image
+from hps.errors import BackendError, DeadlineExceeded
+from hps.fair import FairLimiter
 from hps.inputs.fetch import UrlFetcher
 from hps.inputs.pool import DecodePool
 from hps.layout.detector import Finish, LocalLayoutDetector, finished
 from hps.layout.page_inputs import Bounded, Grid, LayoutInput, PageInputs
 from hps.pipeline import Limits, Pipeline, Stages
-from hps.vlm.client import VlmClient
+from hps.vlm.client import VlmAnswer
+from hps.vlm.guard import Stop
+from hps.vlm.requests import BlockRequest
 
 MODEL = "the-model"
 WHOLE = (22, 0.9, 0.0, 0.0, 1.0, 1.0, 0)  # one text block over the whole page, in fractions
@@ -123,9 +126,10 @@ class Layout:
 
 @dataclass(eq=False)
 class Vlm:
-    """The server behind the client, without a socket. `text` may have {width} and {prompt} in it.
+    """A VLM without servers. `text` may have {width} and {prompt} in it.
 
-    held: page widths whose blocks wait until their event is set. refused: widths that get status 400.
+    held: page widths whose blocks wait until their event is set. refused: widths that it does not read.
+    stopped: why its texts end early.
     """
 
     text: str = "text {width}"
@@ -133,12 +137,24 @@ class Vlm:
     refused: set[int] = field(default_factory=set)
     requests: list[dict[str, Any]] = field(default_factory=list)
     widths: list[int] = field(default_factory=list)
+    stopped: Stop | None = None
     in_flight: int = 0
     left: int = 0
+    limiter: FairLimiter = field(default_factory=lambda: FairLimiter(50))
     _changed: asyncio.Event = field(default_factory=asyncio.Event)
 
-    async def __call__(self, sent: httpx.Request) -> httpx.Response:
-        body = json.loads(sent.content)
+    async def read(self, block: BlockRequest, context: RequestContext, rank: Any = 0) -> VlmAnswer:
+        async with self.limiter.slot(context.id, rank):
+            try:
+                return await asyncio.wait_for(self._read(block), context.remaining_s())
+            except TimeoutError:
+                raise DeadlineExceeded from None
+
+    async def close(self) -> None:
+        """Nothing is open."""
+
+    async def _read(self, block: BlockRequest) -> VlmAnswer:
+        body = json.loads(block.body())
         image, prompt = body["messages"][0]["content"]
         width = decoded(image["image_url"]["url"].partition(",")[2]).shape[1]
         self.requests.append(body)
@@ -154,9 +170,8 @@ class Vlm:
         finally:
             self.in_flight -= 1
         if width in self.refused:
-            return httpx.Response(400)
-        text = self.text.format(width=width, prompt=prompt["text"])
-        return httpx.Response(200, json={"choices": [{"message": {"content": text}, "finish_reason": "stop"}]})
+            raise BackendError("The VLM server refused a block")
+        return VlmAnswer(self.text.format(width=width, prompt=prompt["text"]), 1, self.stopped)
 
     def hold(self, *widths: int) -> None:
         self.held |= {width: asyncio.Event() for width in widths}
@@ -181,7 +196,7 @@ class Parts:
     async def until_free(self, timeout_s: float = 20) -> None:
         """Returns when no turn is held or waited for: a decoder in mid-page keeps its own for a moment. Raises
         TimeoutError."""
-        limiters = (self.stages.decoder._limiter, self.pipeline._layout_turns, self.stages.vlm.limiter)
+        limiters = (self.stages.decoder._limiter, self.pipeline._layout_turns, self.vlm.limiter)
         async with asyncio.timeout(timeout_s):
             while any(limiter.held + limiter.waiting for limiter in limiters):  # noqa: ASYNC110  three of them
                 await asyncio.sleep(0.002)
@@ -202,8 +217,7 @@ async def assembled(
     layout, vlm = layout or Layout(), vlm or Vlm()
     detector = LocalLayoutDetector(layout)
     executor = ThreadPoolExecutor(2, thread_name_prefix="cpu")
-    client = VlmClient("http://vlm", max_concurrency=50, timeout_s=30, retries=0, transport=httpx.MockTransport(vlm))
-    stages = Stages(decoder, UrlFetcher("off"), detector, client, executor, publication)
+    stages = Stages(decoder, UrlFetcher("off"), detector, vlm, executor, publication)
     pipeline = Pipeline(
         config or PipelineConfig(),
         stages,
@@ -217,7 +231,6 @@ async def assembled(
     finally:
         for gate in layout.gates.values():
             gate.set()
-        await client.close()
         detector.close()
         executor.shutdown()
 

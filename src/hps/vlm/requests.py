@@ -13,9 +13,11 @@ from pydantic_core import to_json
 
 from hps import crops
 from hps.document import Image
-from hps.recognition import VlmTask
+from hps.recognition import DEFAULT_PIXELS, VlmTask
+from hps.text_cleanup import repetition_min_chars
 
 _PLACE: Final = "\x7fimage\x7f"  # comes before anything of the client's, and in no model's name
+_LONG_PIXELS: Final = 400_000
 _BATCH_BYTES: Final = 1 << 20  # of pixels; about two milliseconds of encoding
 
 
@@ -73,17 +75,65 @@ def image_data_url(image: Image, dialect: ChatDialect = VLLM) -> str:
     return f"data:image/{media_type};base64,{pybase64.b64encode_as_string(encode(image))}"
 
 
-def encoded_request(task: VlmTask, model: str, dialect: ChatDialect = VLLM) -> bytes:
-    """`chat_request` with its image, as JSON bytes. An image far beyond its budget is reduced to near it first."""
+@dataclass(frozen=True, slots=True, eq=False)
+class BlockRequest:
+    """One task as it goes over the wire, but for what the client decides when it sends it.
+
+    head: JSON without its end. is_long: its text may be hundreds of tokens. loop_chars: length below which its text is
+    never searched for repetition. pixel_budget: (least, most), None where the engine takes none.
+    """
+
+    head: bytes
+    max_tokens_key: str
+    max_tokens: int
+    is_greedy: bool
+    is_long: bool
+    loop_chars: int
+    pixel_budget: tuple[int, int] | None
+
+    @property
+    def has_default_budget(self) -> bool:
+        return self.pixel_budget == DEFAULT_PIXELS
+
+    def body(self, max_tokens: int | None = None, *, is_stream: bool = False, with_pixel_budget: bool = True) -> bytes:
+        """The JSON. max_tokens: in place of the task's own. with_pixel_budget False leaves it to the server."""
+        end = [f',"{self.max_tokens_key}":{self.max_tokens if max_tokens is None else max_tokens}']
+        if self.pixel_budget is not None and with_pixel_budget:
+            end.append(',"mm_processor_kwargs":{{"min_pixels":{},"max_pixels":{}}}'.format(*self.pixel_budget))
+        if is_stream:
+            end.append(',"stream":true,"stream_options":{"include_usage":true}')
+        return b"".join((self.head, "".join(end).encode(), b"}"))
+
+
+def encoded_request(task: VlmTask, model: str, dialect: ChatDialect = VLLM) -> BlockRequest:
+    """`chat_request` with its image. An image far beyond its budget is reduced to near it first."""
     image = crops.near_budget(task.image, task.max_pixels) if dialect.takes_pixel_budget else task.image
+    body = chat_request(task, model, _PLACE, dialect)
+    for decided_later in (dialect.max_tokens_key, "mm_processor_kwargs"):
+        body.pop(decided_later, None)
     # The image is put into its place afterwards: a serialiser would look at each of its characters again.
-    before, after = to_json(chat_request(task, model, _PLACE, dialect)).split(_PLACE.encode(), 1)
-    return b"".join((before, image_data_url(image, dialect).encode(), after))
+    before, after = to_json(body).split(_PLACE.encode(), 1)
+    return BlockRequest(
+        head=b"".join((before, image_data_url(image, dialect).encode(), after[:-1])),
+        max_tokens_key=dialect.max_tokens_key,
+        max_tokens=task.sampling.max_tokens,
+        is_greedy=not task.sampling.temperature,
+        is_long=is_long(task),
+        loop_chars=repetition_min_chars(task.kind),
+        pixel_budget=(task.min_pixels, task.max_pixels) if dialect.takes_pixel_budget else None,
+    )
 
 
-def encoded_requests(tasks: Sequence[VlmTask], model: str, dialect: ChatDialect = VLLM) -> list[bytes]:
+def encoded_requests(tasks: Sequence[VlmTask], model: str, dialect: ChatDialect = VLLM) -> list[BlockRequest]:
     """`encoded_request` of each."""
     return [encoded_request(task, model, dialect) for task in tasks]
+
+
+def is_long(task: VlmTask) -> bool:
+    """Whether it may well have more than 500 tokens. Body text at 144 dpi has one on about 1,000 pixels, small print
+    in Chinese one on 300; tables and charts write their structure besides."""
+    height, width = task.image.shape[:2]
+    return task.kind in ("table", "chart", "spotting") or height * width > _LONG_PIXELS
 
 
 def batches(tasks: Sequence[VlmTask]) -> list[list[VlmTask]]:

@@ -9,7 +9,15 @@ import pytest
 from hps.document import Image, Region
 from hps.layout.labels import CLASS_IDS
 from hps.recognition import RecognitionOptions, VlmTask, plan
-from hps.vlm.requests import DIALECTS, batches, chat_request, encoded_request, work_rank
+from hps.vlm.requests import (
+    DIALECTS,
+    ChatDialect,
+    batches,
+    chat_request,
+    encoded_request,
+    image_data_url,
+    work_rank,
+)
 
 
 def page(width: int = 400, height: int = 300) -> Image:
@@ -40,7 +48,7 @@ def test_a_request_names_only_what_is_given() -> None:
 
 
 def test_the_encoded_request_carries_the_image() -> None:
-    body = json.loads(encoded_request(task(repetition_penalty=1.1), "vlm", DIALECTS["llama-cpp-server"]))
+    body = json.loads(encoded_request(task(repetition_penalty=1.1), "vlm", DIALECTS["llama-cpp-server"]).body())
     head, payload = body["messages"][0]["content"][0]["image_url"]["url"].split(",")
     assert head == "data:image/png;base64"
     assert base64.b64decode(payload).startswith(b"\x89PNG")
@@ -58,7 +66,33 @@ def test_the_encoded_request_carries_the_image() -> None:
 )
 def test_an_image_far_beyond_its_budget_is_reduced_to_near_it(dialect: str, pixels: int, sent: tuple[int, int]) -> None:
     large = replace(task(), max_pixels=pixels)
-    assert sent_size(encoded_request(large, "vlm", DIALECTS[dialect])) == sent
+    assert sent_size(encoded_request(large, "vlm", DIALECTS[dialect]).body()) == sent
+
+
+@pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
+@pytest.mark.parametrize("options", [{}, {"top_p": 0.5, "min_pixels": 1000, "max_new_tokens": 9}], ids=["plain", "all"])
+def test_the_body_is_the_request_with_its_image(dialect: ChatDialect, options: dict[str, float]) -> None:
+    made = task(**options)
+    wanted = chat_request(made, "vlm", image_data_url(made.image, dialect), dialect)
+    assert json.loads(encoded_request(made, "vlm", dialect).body()) == wanted
+
+
+def test_what_the_client_decides_is_put_in_late() -> None:
+    request = encoded_request(task(), "vlm")
+    assert request.has_default_budget
+    whole, later = json.loads(request.body()), json.loads(request.body(7, is_stream=True, with_pixel_budget=False))
+    del whole["mm_processor_kwargs"]
+    streamed = {"stream": True, "stream_options": {"include_usage": True}}
+    assert later == whole | streamed | {"max_completion_tokens": 7}
+    assert not encoded_request(task(max_pixels=1000), "vlm").has_default_budget
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "expected"),
+    [("ocr", (600, 600), False), ("ocr", (700, 600), True), ("formula", (300, 80), False), ("table", (100, 80), True)],
+)
+def test_tables_and_large_blocks_may_be_long(kind: str, size: tuple[int, int], expected: bool) -> None:
+    assert encoded_request(replace(task(page(*size)), kind=kind), "vlm").is_long is expected
 
 
 def test_long_blocks_go_first() -> None:
