@@ -237,9 +237,7 @@ async def test_default_budgets_can_be_left_out_from_the_start() -> None:
 # --- blocks that do not end ---
 
 
-@pytest.mark.parametrize(
-    "text", ["", "One line.", "Zwei\nZeilen mit ß, 文字 und \U0001f600.\n", " leading and trailing "]
-)
+@pytest.mark.parametrize("text", ["", "One line.", "Zwei\nZeilen, 文字 und \U0001f600.\n", " leading and trailing "])
 async def test_a_watched_block_says_what_an_unwatched_one_says(text: str) -> None:
     async with FakeVlm(text=text) as vlm:
         async with client(vlm.url, guard="off") as reader:
@@ -280,6 +278,12 @@ async def test_what_is_drawn_at_random_is_not_drawn_twice() -> None:
         await reader.read(block(is_greedy=False), context())
         await reader.read(block(max_tokens=500), context())
     assert [(body["max_completion_tokens"], body.get("stream")) for body in seen] == [(4096, True), (500, None)]
+
+
+async def test_a_server_with_a_lower_limit_is_not_asked_again() -> None:
+    async with FakeVlm(text="a b c", finish_reason="length") as vlm, client(vlm.url) as reader:
+        assert await reader.read(block(), context()) == VlmAnswer("a b c", 3, "tokens")
+        assert vlm.counters.started == 1
 
 
 @pytest.mark.parametrize("guard", ["off", "auto", "always"])
@@ -358,7 +362,7 @@ async def test_a_server_that_dies_loses_nothing_and_is_used_again_when_it_is_bac
         await servers[1].__aexit__(None, None, None)
         assert {answer.text for answer in await asyncio.gather(*reading)} == {"text"}
         down = next(replica for replica in reader.replicas if replica.address.port == servers[1].port)
-        await reader.read(block(), context())
+        await asyncio.gather(*(reader.read(block(), context()) for _ in range(4)))
         assert reader.replicas.up == 1
         servers[1].counters.finished = 0
         await servers[1].__aenter__()

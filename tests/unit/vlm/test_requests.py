@@ -1,6 +1,7 @@
 import base64
 import json
 from dataclasses import replace
+from typing import Any
 
 import cv2
 import numpy as np
@@ -71,7 +72,7 @@ def test_an_image_far_beyond_its_budget_is_reduced_to_near_it(dialect: str, pixe
 
 @pytest.mark.parametrize("dialect", DIALECTS.values(), ids=DIALECTS)
 @pytest.mark.parametrize("options", [{}, {"top_p": 0.5, "min_pixels": 1000, "max_new_tokens": 9}], ids=["plain", "all"])
-def test_the_body_is_the_request_with_its_image(dialect: ChatDialect, options: dict[str, float]) -> None:
+def test_the_body_is_the_request_with_its_image(dialect: ChatDialect, options: dict[str, Any]) -> None:
     made = task(**options)
     wanted = chat_request(made, "vlm", image_data_url(made.image, dialect), dialect)
     assert json.loads(encoded_request(made, "vlm", dialect).body()) == wanted
