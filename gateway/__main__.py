@@ -13,6 +13,7 @@ from pathlib import Path
 import uvicorn
 
 from gateway import logs
+from gateway.cache import AnswerCache
 from gateway.connection import Connection
 from hps import api_keys
 from hps import settings as hps_settings
@@ -26,6 +27,8 @@ def main() -> int:
         settings = hps_settings.load()
         if settings.api_keys_file is not None:
             api_keys.names(settings.api_keys_file)  # better no start than workers that die over it
+        if settings.cache_url is not None:
+            AnswerCache(settings)
     except SettingsError as error:
         print(f"gateway: {error}", file=sys.stderr)
         return 2

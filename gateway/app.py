@@ -10,6 +10,7 @@ from gateway import error_handlers, openapi, routes
 from gateway.admission import Admission
 from gateway.backend import Backend, TritonBackend
 from gateway.body_memory import BodyMemory
+from gateway.cache import AnswerCache
 from gateway.health import Readiness, VlmServer
 from gateway.keys import Keys, PerKey
 from gateway.lingering import Lingering
@@ -27,7 +28,7 @@ from hps.settings import Settings
 def create_app(settings: Settings, backend: Backend | None = None) -> FastAPI:
     """The gateway over `backend`, which stays the caller's; without one, over Triton at `settings.triton_url`.
 
-    Raises KeysError when the file of API keys cannot be used.
+    Raises KeysError when the file of API keys cannot be used, CacheUnavailable when the cache cannot.
     """
     used: Backend = TritonBackend(settings.triton_url) if backend is None else backend
     is_ours = backend is None
@@ -36,11 +37,16 @@ def create_app(settings: Settings, backend: Backend | None = None) -> FastAPI:
     vlm = VlmServer(
         settings.vlm_url, hps_settings.vlm_model(settings), api_key=settings.vlm_api_key, timeout_s=timeout_s
     )
+    cache = None if settings.cache_url is None else AnswerCache(settings)
     readiness = Readiness(used, models, vlm, timeout_s)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        if cache is not None:
+            await cache.start()
         yield
+        if cache is not None:
+            await cache.close()
         await readiness.close()
         await vlm.close()
         if is_ours:
@@ -72,6 +78,7 @@ def create_app(settings: Settings, backend: Backend | None = None) -> FastAPI:
         bodies=BodyMemory(max(settings.body_memory_bytes, settings.max_body_bytes)),
         per_key=PerKey(settings.max_requests_per_key),
         readiness=readiness,
+        cache=cache,
     )
     if settings.api_keys_file is not None:
         app.add_middleware(Keys, keys=ApiKeys(settings.api_keys_file))

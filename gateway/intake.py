@@ -2,8 +2,10 @@
 
 import asyncio
 import uuid
+from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass
+from typing import Any
 
 from starlette.requests import Request
 
@@ -29,14 +31,26 @@ class BodyLimits:
 
 @dataclass(frozen=True, slots=True)
 class Intake:
-    """A valid request: its logId (the body's, else a UUID4) and its body as it came."""
+    """A valid request: its logId (the body's, else a UUID4) and its body as it came.
+
+    cache_key: where its answer is kept; None: nowhere.
+    """
 
     log_id: str
     body: bytes
+    cache_key: str | None = None
 
 
-async def receive(request: Request, schema: type[contract.R], limits: BodyLimits, account: Account) -> Intake:
+async def receive(
+    request: Request,
+    schema: type[contract.R],
+    limits: BodyLimits,
+    account: Account,
+    cache_key: Callable[[Any], Awaitable[str | None]] | None = None,
+) -> Intake:
     """Reads and validates. The body's bytes are booked on `account`.
+
+    cache_key: makes the key of a valid request, from what was parsed, for that is the only time it is.
 
     Raises PayloadTooLarge, BodyTooSlow, Overloaded (no memory for the body), MalformedJson, InvalidRequest, or
     Cancelled when the client leaves meanwhile. The id of the request, valid or not, is at `request.state.log_id`
@@ -47,12 +61,13 @@ async def receive(request: Request, schema: type[contract.R], limits: BodyLimits
     account.check(announced)
     body = await read_body(request, limits, account)
     try:
-        log_id = _parsed(request, schema, body).logId
+        parsed = _parsed(request, schema, body)
     except HpsError:
         request.state.log_id = named(contract.log_id_of(body))
         raise
-    request.state.log_id = named(log_id)
-    return Intake(request.state.log_id, body)
+    request.state.log_id = named(parsed.logId)
+    key = None if cache_key is None else await cache_key(parsed)
+    return Intake(request.state.log_id, body, key)
 
 
 async def read_body(request: Request, limits: BodyLimits, account: Account | None = None) -> bytes:

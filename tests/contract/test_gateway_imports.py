@@ -4,7 +4,18 @@ import subprocess
 import sys
 
 ALLOWED = {
-    f"hps.{name}" for name in ("api_keys", "context", "contract", "errors", "memory", "metrics", "settings", "version")
+    f"hps.{name}"
+    for name in (
+        "api_keys",
+        "compose_settings",
+        "context",
+        "contract",
+        "errors",
+        "memory",
+        "metrics",
+        "settings",
+        "version",
+    )
 }
 HEAVY = {"cv2", "onnxruntime", "pypdfium2", "PIL", "triton_python_backend_utils"}
 
