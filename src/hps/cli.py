@@ -64,6 +64,7 @@ def _parser() -> argparse.ArgumentParser:
     parse.set_defaults(run=_parse)
 
     bench_options.add_bench(commands)
+    bench_options.add_tune(commands)
 
     keys = commands.add_parser("keys", help="API keys of the gateway (HPS_API_KEYS_FILE)")
     keys.add_argument("action", choices=("add", "remove", "list"))

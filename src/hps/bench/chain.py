@@ -85,11 +85,11 @@ async def running(vlm_url: str, boxes: Path, environ: Mapping[str, str]) -> Asyn
             shared_memory.remove_orphaned()
 
 
-async def healthy(part: Part, url: str) -> None:
+async def healthy(part: Part, url: str, within_s: float = START_S) -> None:
     """Returns when the part answers there. Raises StartFailed when it ends instead, or takes too long."""
     async with httpx.AsyncClient(trust_env=False, timeout=10) as http:
         try:
-            async with asyncio.timeout(START_S):
+            async with asyncio.timeout(within_s):
                 while True:
                     if part.start_failed:
                         raise StartFailed(f"{part.name} does not start; the end of its log:\n{part.log_tail()}")

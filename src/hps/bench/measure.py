@@ -74,13 +74,13 @@ async def measured(plan: Plan, say: Say = print) -> Report:
     with tempfile.TemporaryDirectory(prefix="hps-bench-") as temporary:
         table = Path(temporary) / "mix.json"
         page_mix.write_table(mix, table)
-        sent = await asyncio.to_thread(_documents, plan, mix)
+        sent = await asyncio.to_thread(documents_of, plan, mix)
         found = Report(_machine(), {"documents": len(sent), "pages": sum(document.pages for document in sent)})
-        async with _service(plan, table) as target:
-            await _warm_up(target, sent)
+        async with service(plan, table) as target:
+            await warm_up(target, sent)
             async with VlmTier(plan.vlm_urls, api_key=plan.vlm_api_key) as tier:
                 await _measure_tier(plan, mix, sent, target, tier, found, say)
-            for run in _runs(plan, target, sent):
+            for run in loads(plan, target, sent):
                 await _add(found, run, say)
         if plan.paddlex is not None:
             await _measure_peer(plan, table, mix, found, say)
@@ -89,14 +89,16 @@ async def measured(plan: Plan, say: Say = print) -> Report:
     return found
 
 
-def _documents(plan: Plan, mix: Sequence[MixPage]) -> list[Document]:
+def documents_of(plan: Plan, mix: Sequence[MixPage]) -> list[Document]:
+    """Seconds of work for a large mix."""
     if plan.folder is not None:
         return documents.of_folder(plan.folder, plan.options)
     return documents.of_mix(mix, plan.options, pdf_pages=plan.pdf_pages)
 
 
 @contextlib.asynccontextmanager
-async def _service(plan: Plan, boxes: Path) -> AsyncIterator[Target]:
+async def service(plan: Plan, boxes: Path) -> AsyncIterator[Target]:
+    """The running service of the plan, or one that is started for as long as the block lasts."""
     if plan.url is not None:
         async with Service(plan.url, api_key=plan.api_key) as service:
             yield Target(SERVICE, service, plan.metrics)
@@ -112,7 +114,7 @@ async def _service(plan: Plan, boxes: Path) -> AsyncIterator[Target]:
         yield Target(SERVICE, service, started.metrics, started.pids, started.log_tail)
 
 
-async def _warm_up(target: Target, sent: Sequence[Document]) -> None:
+async def warm_up(target: Target, sent: Sequence[Document]) -> None:
     """Processes and connections as they are in a service that has been running."""
     outcomes = await load.closed_loop(target.service, sent, in_flight=4, requests=min(8, len(sent)))
     if not any(outcome.is_success for outcome in outcomes):
@@ -122,16 +124,19 @@ async def _warm_up(target: Target, sent: Sequence[Document]) -> None:
 # --- runs ---
 
 
-def _runs(plan: Plan, target: Target, sent: Sequence[Document]) -> list["_Load"]:
+def loads(plan: Plan, target: Target, sent: Sequence[Document]) -> list["Load"]:
+    """Closed loops, then open ones."""
     found = []
     for in_flight in plan.concurrencies:
-        found.append(_Load(target, sent, in_flight, max(plan.requests, 2 * in_flight)))
-    found += [_Load(target, sent, None, 0, rate, plan.rate_seconds) for rate in plan.rates]
+        found.append(Load(target, sent, in_flight, max(plan.requests, 2 * in_flight)))
+    found += [Load(target, sent, None, 0, rate, plan.rate_seconds) for rate in plan.rates]
     return found
 
 
 @dataclass(frozen=True, slots=True)
-class _Load:
+class Load:
+    """One load on a service: `requests` requests, `in_flight` at once; or, with None, `rate` pages/s for `seconds`."""
+
     target: Target
     sent: Sequence[Document]
     in_flight: int | None
@@ -162,7 +167,7 @@ class _Load:
         )
 
 
-async def _add(found: Report, wanted: _Load, say: Say) -> Run:
+async def _add(found: Report, wanted: Load, say: Say) -> Run:
     run = await wanted.run()
     found.runs.append(run)
     for line in report.lines(run):
@@ -218,10 +223,10 @@ async def _measure_peer(plan: Plan, table: Path, mix: Sequence[MixPage], found: 
     release = plan.environ.get("HPS_PIPELINE_NAME", "PaddleOCR-VL-1.6")
     async with peer.running(plan.paddlex, plan.vlm_urls, table, release) as (url, pid), Service(url) as service:
         target = Target(PEER, service, pids={"paddlex": pid})
-        await _warm_up(target, sent)
+        await warm_up(target, sent)
         for in_flight in plan.paddlex_concurrencies:
             requests = 4 if in_flight == 1 else max(plan.paddlex_requests, in_flight)
-            await _add(found, _Load(target, sent, in_flight, requests), say)
+            await _add(found, Load(target, sent, in_flight, requests), say)
 
 
 def _machine() -> dict[str, Any]:

@@ -19,7 +19,6 @@ def add_bench(commands: Any) -> None:
     bench.add_argument("--concurrency", default="1,16,64,192", help="requests in flight, one run each (%(default)s)")
     bench.add_argument("--rate", default="", help="pages/s of open-loop runs, e.g. 2,4")
     bench.add_argument("--rate-seconds", type=float, default=60, help="length of an open-loop run (60)")
-    bench.add_argument("--requests", type=int, default=64, help="of a run at least, and twice those in flight (64)")
     bench.add_argument(
         "--direct",
         default="64,128,256,512",
@@ -47,6 +46,7 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--corpus", type=Path, metavar="DIR", help="documents (default: the built-in page mix)")
     parser.add_argument("--mix-pages", type=int, default=64, help="different pages of the mix (64)")
+    parser.add_argument("--requests", type=int, default=64, help="of a run at least, and twice those in flight (64)")
     parser.add_argument("--pdf-pages", type=int, metavar="N", help="send the mix as PDFs of N pages, not as images")
     parser.add_argument(
         "--option",
@@ -57,7 +57,34 @@ def _add_target(parser: argparse.ArgumentParser) -> None:
     )
 
 
+def add_tune(commands: Any) -> None:
+    """`hps tune` as a subcommand."""
+    tune = commands.add_parser(
+        "tune",
+        help="find the settings that suit this machine and these pages",
+        description="Tries coordinators and blocks in flight, and VLM replicas and API processes where it may start "
+        "them: each upwards while it helps. Without --restart, gateway and pipeline are started here for every trial, "
+        "with the boxes of the built-in page mix in the place of a layout model. Prints lines for .env.",
+    )
+    _add_target(tune)
+    tune.add_argument("--in-flight", type=int, default=192, help="requests in flight (192)")
+    tune.add_argument(
+        "--restart", metavar="COMMAND", help="starts the service of --url anew, with the settings in its environment"
+    )
+    tune.add_argument(
+        "--vlm-command", metavar="COMMAND", help="runs the VLM servers of --vlm, told by HPS_VLM_REPLICAS and so on"
+    )
+    tune.add_argument("--env", type=Path, metavar="FILE", help="write the lines there too")
+    tune.set_defaults(run=_tune)
+
+
 def _bench(arguments: argparse.Namespace) -> int:
     from hps.bench import command
 
     return command.run_bench(arguments)
+
+
+def _tune(arguments: argparse.Namespace) -> int:
+    from hps.bench import command
+
+    return command.run_tune(arguments)
