@@ -41,12 +41,13 @@ def run() -> dict[str, float]:
 
 
 async def _measured(chain: Chain, plain: bytes, shown: bytes) -> dict[str, float]:
-    clients = [await Client.connected(chain.url) for _ in range(IN_FLIGHT)]
-    await _latencies_ms(clients[0], plain, WARM_UP)
+    first = await Client.connected(chain.url)
+    await _latencies_ms(first, plain, WARM_UP)
     seen = len(_log(chain))
-    rounds = [await _latencies_ms(clients[0], plain, ALONE) for _ in range(ROUNDS)]
+    rounds = [await _latencies_ms(first, plain, ALONE) for _ in range(ROUNDS)]
     stages = _stages(_log(chain)[seen:])
-    visualized = [await _latencies_ms(clients[0], shown, ALONE // 3) for _ in range(ROUNDS)]
+    visualized = [await _latencies_ms(first, shown, ALONE // 3) for _ in range(ROUNDS)]
+    clients = [first, *[await Client.connected(chain.url) for _ in range(IN_FLIGHT - 1)]]
     before, started = cpu_times.by_process(chain), time.perf_counter()
     await asyncio.gather(*(_latencies_ms(client, plain, TOGETHER // IN_FLIGHT) for client in clients))
     rate = TOGETHER / (time.perf_counter() - started)
