@@ -12,10 +12,15 @@ TORCH_BIN   := $(TORCH_VENV)/bin
 TORCH_READY := $(TORCH_VENV)/.ready
 PADDLEX_VENV  := .venv-paddlex
 PADDLEX_READY := $(PADDLEX_VENV)/.ready
+# The linters of the containers' files have one too.
+CHECKS_VENV  := .venv-checks
+CHECKS_BIN   := $(CHECKS_VENV)/bin
+CHECKS_READY := $(CHECKS_VENV)/.ready
+DCLINT       := tests/compose/dclint
 CODE   := src gateway model_repo tests benchmarks samples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch demo up test compose-test test-torch check format unit contract e2e setup-paddlex bench bench-compare bench-record soak settings lock clean
+.PHONY: help setup setup-torch demo up test compose-check compose-test test-torch check format unit contract e2e setup-paddlex bench bench-compare bench-record soak settings lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -46,6 +51,18 @@ up: setup ## run the service on http://127.0.0.1:8080 until Ctrl-C
 
 test: check ## everything: lint, types, unit, contract, end to end with the real Triton
 	$(BIN)/pytest -q tests --ignore tests/compose
+
+compose-check: $(CHECKS_READY) ## lint of Dockerfiles, Compose files and scripts
+	$(CHECKS_BIN)/hadolint gateway.Dockerfile pipeline.Dockerfile vlm/Dockerfile
+	$(CHECKS_BIN)/shellcheck .ci/run $(wildcard *.sh) vlm/*.sh tests/compose/*.sh benchmarks/gpu/*.sh requirements/*.sh
+	$(CHECKS_BIN)/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml compose.triton.yaml
+	$(DCLINT)/node_modules/.bin/dclint -c .dclintrc.yaml $(wildcard compose*.yaml)
+
+$(CHECKS_READY): requirements/checks.txt $(DCLINT)/package-lock.json
+	$(PYTHON) -m venv $(CHECKS_VENV)
+	$(CHECKS_BIN)/pip install --quiet --disable-pip-version-check --no-deps --require-hashes -r requirements/checks.txt
+	npm --prefix $(DCLINT) ci --silent --no-audit --no-fund
+	@touch $@
 
 compose-test: setup ## the containers for real, with a Docker Engine of their own (Debian 12, root)
 	$(BIN)/pytest -q tests/compose
@@ -94,4 +111,4 @@ lock: ## rewrite the lock files (needs uv)
 	requirements/lock.sh
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) $(PADDLEX_VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(TORCH_VENV) $(CHECKS_VENV) $(DCLINT)/node_modules $(PADDLEX_VENV) build dist .mypy_cache .pytest_cache .ruff_cache

@@ -18,7 +18,7 @@ for extra in "${extras[@]}"; do
   compile --extra "$extra" -c "$scratch/all.txt" pyproject.toml -o "requirements/$extra.txt"
 done
 # What builds the images of the kit, and what the VLM image adds to vLLM's.
-for part in build vlm; do
+for part in build checks vlm; do
   compile -c "$scratch/all.txt" "requirements/$part.in" -o "requirements/$part.txt"
 done
 # PyTorch is in no lock: its builds have different names, hashes and dependencies.

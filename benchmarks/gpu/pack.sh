@@ -40,8 +40,9 @@ pack "$out/a/opencv.tar.xz" "$site" cv2 opencv_python_headless.libs
 
 echo "Triton" >&2
 triton=pytriton/tritonserver
+(cd "$site" && find nvidia_pytriton.libs -type f ! -name 'libpython*') >"$work/libraries"
 pack "$out/b/triton.tar.xz" "$site" pytriton/__init__.py $triton/bin $triton/backends $triton/python_backend_stubs/3.12 \
-  $(cd "$site" && ls -d nvidia_pytriton.libs/* | grep -v libpython)
+  --files-from "$work/libraries"
 
 echo "Python" >&2
 mkdir -p "$work/python/bin" "$work/python/lib"

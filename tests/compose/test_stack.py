@@ -19,7 +19,6 @@ import pytest
 from hps.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-ENGINE = ROOT / "tests" / "compose" / "engine.sh"
 FILES = ["-f", "compose.yaml", "-f", "compose.cpu.yaml"]
 PROJECT = "hps-compose-test"
 GATEWAY, PIPELINE, VLM = "paddleocr-vl-api", "paddleocr-vl-pipeline", "paddleocr-vlm-server"
@@ -81,41 +80,27 @@ class Stack:
         return "\n".join(page["markdown"]["text"] for page in answer["result"]["layoutParsingResults"])
 
 
-def engine(*arguments: str) -> subprocess.CompletedProcess[str]:
-    return subprocess.run([ENGINE, *arguments], capture_output=True, text=True, timeout=600)
-
-
 @pytest.fixture(scope="module")
-def stack() -> Iterator[Stack]:
-    was_running = engine("status").returncode == 0
-    started = engine("up")
-    assert started.returncode == 0, started.stderr[-4000:]
+def stack(docker_environ: dict[str, str]) -> Iterator[Stack]:
+    port = free_port()
+    certificates = os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")
+    environ = docker_environ | {
+        "HPS_PYTHON_IMAGE": "hps-test-python:3.11",
+        "HPS_CA_FILE": certificates if Path(certificates).exists() else "/dev/null",
+        "HPS_BIND": "127.0.0.1",
+        "HPS_PORT": str(port),
+    }
+    stack = Stack(f"http://127.0.0.1:{port}", environ)
     try:
-        exports = subprocess.run(["bash", "-c", f'eval "$({ENGINE} env)" && env -0'], capture_output=True, text=True)
-        environ = dict(entry.split("=", 1) for entry in exports.stdout.split("\0") if "=" in entry)
-        environ = {name: value for name, value in environ.items() if not name.startswith(("HPS_", "COMPOSE_"))}
-        port = free_port()
-        certificates = os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")
-        environ |= {
-            "HPS_PYTHON_IMAGE": "hps-test-python:3.11",
-            "HPS_CA_FILE": certificates if Path(certificates).exists() else "/dev/null",
-            "HPS_BIND": "127.0.0.1",
-            "HPS_PORT": str(port),
-        }
-        stack = Stack(f"http://127.0.0.1:{port}", environ)
-        try:
-            stack.compose("up", "--build", "--detach", "--wait", timeout_s=900)
-            yield stack
-        finally:
-            stack.compose("down", "--volumes", "--remove-orphans", timeout_s=200)
-            left = [
-                stack.docker(kind, "ls", *more, "--quiet", "--filter", f"label=com.docker.compose.project={PROJECT}")
-                for kind, *more in (["container", "--all"], ["network"], ["volume"])
-            ]
-            assert left == ["", "", ""]
+        stack.compose("up", "--build", "--detach", "--wait", timeout_s=900)
+        yield stack
     finally:
-        if not was_running:
-            engine("down")
+        stack.compose("down", "--volumes", "--remove-orphans", timeout_s=200)
+        left = [
+            stack.docker(kind, "ls", *more, "--quiet", "--filter", f"label=com.docker.compose.project={PROJECT}")
+            for kind, *more in (["container", "--all"], ["network"], ["volume"])
+        ]
+        assert left == ["", "", ""]
 
 
 @pytest.mark.timeout(1200)
