@@ -11,7 +11,7 @@ compile() {
     --no-emit-index-url --no-emit-find-links --no-annotate --no-header "$@"
 }
 
-extras=(gateway pipeline embedded cli docx storage cache bench dev)
+extras=(gateway pipeline embedded cli docx storage cache prepare bench dev)
 # All extras are solved together first: a version that only one of them pins (numpy) holds in every file.
 compile "${extras[@]/#/--extra=}" pyproject.toml -o "$scratch/all.txt"
 for extra in "${extras[@]}"; do

@@ -66,6 +66,11 @@ def _parser() -> argparse.ArgumentParser:
     bench_options.add_bench(commands)
     bench_options.add_tune(commands)
 
+    prepare = commands.add_parser("prepare", help="make this host ready to start the kit (./prepare.sh runs it)")
+    prepare.add_argument("--bundle", type=Path, metavar="FILE", help="and pack all of it for a host without internet")
+    prepare.add_argument("--from-bundle", type=Path, metavar="FILE", help="install such a file, without any network")
+    prepare.set_defaults(run=_prepare)
+
     keys = commands.add_parser("keys", help="API keys of the gateway (HPS_API_KEYS_FILE)")
     keys.add_argument("action", choices=("add", "remove", "list"))
     keys.add_argument("name", nargs="?", help="whose key: it appears in the log, the key never")
@@ -136,6 +141,12 @@ def _parse(arguments: argparse.Namespace) -> int:
     if arguments.output is not None:
         print(f"{report.parsed} parsed, {report.skipped} done before, {len(report.failures)} failed", file=sys.stderr)
     return 1 if report.failures else 0
+
+
+def _prepare(arguments: argparse.Namespace) -> int:
+    from hps.prepare import command
+
+    return command.run(arguments)
 
 
 def _keys(arguments: argparse.Namespace) -> int:

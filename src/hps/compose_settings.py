@@ -25,8 +25,18 @@ class ComposeSettings(BaseModel):
     model_source: str | None = Field(
         None, description="Where ./prepare.sh takes weights from: huggingface, modelscope, or a folder (unset: either)"
     )
+    vlm_revision: str | None = Field(None, description="Commit of the VLM on its hub (unset: that of models.lock)")
+    layout_revision: str | None = Field(
+        None, description="Commit of the layout model on its hub (unset: that of models.lock)"
+    )
+    huggingface_url: str = Field("https://huggingface.co", description="Hugging Face, or a mirror with its API")
+    modelscope_url: str = Field("https://www.modelscope.cn", description="ModelScope, or a mirror with its API")
     sdk_dir: str | None = Field(None, description="Prepared folder of the release; ./prepare.sh writes it")
     paddlex_version: str = Field("3.6", description="Version of the official pipeline for HPS_RUNTIME=paddlex")
+    sdk_url: str = Field(
+        "https://paddle-model-ecology.bj.bcebos.com/paddlex/PaddleX3.0/deploy/paddlex_hps/public/sdks",
+        description="Where its SDKs are",
+    )
 
     # --- VLM container ---
     vlm_replicas: str = Field("auto", description="vLLM servers on a GPU; auto: as many as its memory carries")
@@ -49,6 +59,9 @@ class ComposeSettings(BaseModel):
     pipeline_image: str = Field("paddleocr-vl-hps-pipeline:0.1.0", description="Name of the pipeline's image")
     pipeline_cpu_image: str = Field("paddleocr-vl-hps-pipeline-cpu:0.1.0", description="Name of that without a GPU")
     vlm_server_image: str = Field("paddleocr-vl-hps-vlm:0.1.0", description="Name of the VLM server's image")
+    paddlex_image: str | None = Field(
+        None, description="The official pipeline for HPS_RUNTIME=paddlex (unset: that of HPS_PADDLEX_VERSION)"
+    )
     ca_file: str = Field("/dev/null", description="CA certificate for building behind a proxy that inspects TLS")
 
     # --- limits of the containers ---
