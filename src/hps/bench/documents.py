@@ -29,15 +29,14 @@ class Document:
 
 def of_mix(mix: Sequence[MixPage], options: Mapping[str, Any], *, pdf_pages: int | None = None) -> list[Document]:
     """The pages of the mix as image files of one page, or as PDFs of `pdf_pages` pages."""
-    images = [page_mix.picture(page) for page in mix]
     if pdf_pages is None:
         return [
-            Document(f"page {number}", 1, request_body(page_mix.jpeg(image), IMAGE, options))
-            for number, image in enumerate(images, 1)
+            Document(f"page {number}", 1, request_body(page_mix.jpeg(page_mix.picture(page)), IMAGE, options))
+            for number, page in enumerate(mix, 1)
         ]
-    parts = [images[start : start + pdf_pages] for start in range(0, len(images), pdf_pages)]
+    parts = [mix[start : start + pdf_pages] for start in range(0, len(mix), pdf_pages)]
     return [
-        Document(f"document {number}", len(part), request_body(page_mix.pdf(part), PDF, options))
+        Document(f"document {number}", len(part), request_body(page_mix.pdf(map(page_mix.picture, part)), PDF, options))
         for number, part in enumerate(parts, 1)
     ]
 

@@ -6,16 +6,18 @@ page by its size, and a VLM server that is told the token counts knows a crop by
 has a size of its own. `write_table` writes both for them.
 """
 
+import contextlib
 import io
 import json
 import random
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from functools import cache
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from typing import Final
 
+import pypdfium2
 from PIL import Image, ImageDraw
 
 from hps.layout.labels import CLASS_IDS
@@ -23,6 +25,7 @@ from hps.layout.labels import CLASS_IDS
 SEED: Final = 7
 PDF_DPI: Final = 144  # of a page in a PDF, so that the default render scale gives its picture's size again
 
+_PDF_PART: Final = 16  # pages
 _MARGIN: Final = 40
 _GAP: Final = 24
 _NARROWEST: Final = 1600  # pixels; page number n is n pixels wider
@@ -139,12 +142,19 @@ def jpeg(image: Image.Image, quality: int = 75) -> bytes:
     return buffer.getvalue()
 
 
-def pdf(images: Sequence[Image.Image]) -> bytes:
+def pdf(images: Iterable[Image.Image]) -> bytes:
     """One document of these pages, as scanners make them of print: black and white."""
-    buffer = io.BytesIO()
-    first, *others = (image.convert("1", dither=Image.Dither.NONE) for image in images)
-    first.save(buffer, "PDF", save_all=True, append_images=others, resolution=PDF_DPI)
-    return buffer.getvalue()
+    document = pypdfium2.PdfDocument.new()
+    printed = (image.convert("1", dither=Image.Dither.NONE) for image in images)
+    while part := list(islice(printed, _PDF_PART)):  # Pillow holds all images of the file that it writes
+        buffer = io.BytesIO()
+        part[0].save(buffer, "PDF", save_all=True, append_images=part[1:], resolution=PDF_DPI)
+        with contextlib.closing(pypdfium2.PdfDocument(buffer.getvalue())) as pages:
+            document.import_pages(pages)
+    whole = io.BytesIO()
+    document.save(whole)
+    document.close()
+    return whole.getvalue()
 
 
 # --- what layout and VLM stand-ins know ---
