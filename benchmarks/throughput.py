@@ -105,6 +105,7 @@ def measured(plan: Plan) -> Report:
     """Raises RuntimeError when a request failed: its pages would be missing."""
     found = asyncio.run(measure.measured(plan, lambda line: print(f"   {line}", flush=True)))
     failed = [f"{run.name}, {run.load}: {run.statuses}" for run in found.runs if run.statuses]
+    failed += [f"directly, {run.in_flight} in flight: {run.errors}" for run in found.direct if run.errors]
     if failed:
         raise RuntimeError(f"requests failed: {failed}")
     return found

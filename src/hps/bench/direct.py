@@ -3,6 +3,7 @@
 import asyncio
 import base64
 import json
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from http import HTTPStatus
@@ -35,18 +36,20 @@ class PageCrops:
 
 @dataclass(frozen=True, slots=True)
 class DirectRun:
-    """in_flight: requests at once. seconds: of the whole set of pages."""
+    """in_flight: requests at once. blocks: that were answered. errors: what became of the others → how many. seconds: of
+    the whole set of pages."""
 
     in_flight: int
     pages: int
     blocks: int
     tokens: int
-    errors: int
+    errors: dict[str, int]
     seconds: float
 
     @property
     def pages_per_s(self) -> float:
-        return self.pages / self.seconds
+        """Of pages as if they were whole: a block that failed is missing."""
+        return self.pages * self.blocks / max(1, self.blocks + sum(self.errors.values())) / self.seconds
 
 
 # --- which crops ---
@@ -112,25 +115,25 @@ class VlmTier:
     async def __aexit__(self, *_: object) -> None:
         await self._http.close()
 
-    async def tokens_of(self, body: bytes) -> int | None:
-        """Tokens of the answer; None when there was none."""
+    async def tokens_of(self, body: bytes) -> int | str:
+        """Tokens of the answer; what happened when there was none."""
         place = min(range(len(self._urls)), key=self._outstanding.__getitem__)
         self._outstanding[place] += 1
         try:
             async with self._http.post(self._urls[place], data=body) as response:
                 content = await response.read()
-        except (aiohttp.ClientError, TimeoutError):
-            return None
+        except (aiohttp.ClientError, TimeoutError) as error:
+            return type(error).__name__
         finally:
             self._outstanding[place] -= 1
         if response.status != HTTPStatus.OK:
-            return None
+            return f"status {response.status}"
         return int((json.loads(content).get("usage") or {}).get("completion_tokens") or 0)
 
     async def run(self, pages: Sequence[PageCrops], in_flight: int) -> DirectRun:
         """All crops of all pages, page by page."""
         bodies = iter([body for page in pages for body in page.bodies])
-        answers: list[int | None] = []
+        answers: list[int | str] = []
 
         async def worker() -> None:
             for body in bodies:
@@ -138,9 +141,9 @@ class VlmTier:
 
         clock = Clock()
         await asyncio.gather(*(worker() for _ in range(in_flight)))
-        tokens = [answer for answer in answers if answer is not None]
-        errors = len(answers) - len(tokens)
-        return DirectRun(in_flight, len(pages), len(answers), sum(tokens), errors, clock.seconds())
+        tokens = [answer for answer in answers if isinstance(answer, int)]
+        errors = Counter(answer for answer in answers if isinstance(answer, str))
+        return DirectRun(in_flight, len(pages), len(tokens), sum(tokens), dict(errors), clock.seconds())
 
     async def page_latencies(self, pages: Sequence[PageCrops]) -> list[float]:
         """Seconds of each page by itself: all its blocks at once, until the last is answered."""

@@ -2,7 +2,7 @@
 
 import json
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
@@ -116,13 +116,12 @@ def percentiles(values: Iterable[float]) -> tuple[float, float, float] | None:
 def lines(run: Run) -> list[str]:
     """A run in a few lines."""
     tokens = "" if run.tokens_per_s is None else f", {run.tokens_per_s:,.0f} tokens/s"
-    failed = "none" if not run.statuses else ", ".join(f"{count} x {status}" for status, count in run.statuses.items())
     waits = "no answers"
     if run.latencies is not None:
         waits = "request p50 {:.2f} s, p95 {:.2f} s, p99 {:.2f} s".format(*run.latencies)
     found = [
         f"{run.name}, {run.load}: {run.pages_per_s:.2f} pages/s, {run.blocks / run.seconds:.1f} blocks/s{tokens}",
-        f"  {waits}; {run.pages} pages in {run.seconds:.1f} s; errors: {failed}",
+        f"  {waits}; {run.pages} pages in {run.seconds:.1f} s; errors: {_counts(run.statuses)}",
     ]
     if run.stages:
         found.append("  seconds a page: " + ", ".join(f"{stage} {mean:.3f}" for stage, mean in run.stages.items()))
@@ -137,11 +136,16 @@ def lines(run: Run) -> list[str]:
 
 
 def direct_line(run: DirectRun) -> str:
+    """A run of the VLM tier."""
     return (
         f"VLM tier directly, {run.in_flight} in flight: {run.pages_per_s:.2f} pages/s, "
         f"{run.blocks / run.seconds:.1f} blocks/s, {run.tokens / run.seconds:,.0f} tokens/s; "
-        f"{run.pages} pages in {run.seconds:.1f} s; errors: {run.errors or 'none'}"
+        f"{run.pages} pages in {run.seconds:.1f} s; errors: {_counts(run.errors)}"
     )
+
+
+def _counts(errors: Mapping[Any, int]) -> str:
+    return ", ".join(f"{count} x {what}" for what, count in errors.items()) or "none"
 
 
 def summary(report: Report) -> list[str]:

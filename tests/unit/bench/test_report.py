@@ -37,9 +37,14 @@ def test_a_run_counts_successes_over_its_whole_time() -> None:
 
 
 def test_efficiency_is_best_against_best() -> None:
-    made = Report({}, {}, runs=[run(seconds=10), run(seconds=5)], direct=[DirectRun(64, 10, 120, 1000, 0, 20)])
+    made = Report({}, {}, runs=[run(seconds=10), run(seconds=5)], direct=[DirectRun(64, 10, 120, 1000, {}, 20)])
     assert made.efficiency == pytest.approx(0.4 / 0.5)
     assert Report({}, {}, runs=[run()]).efficiency is None
+
+
+def test_a_failed_block_is_missing_from_its_page() -> None:
+    assert DirectRun(64, 10, 90, 1000, {"status 500": 30}, 20).pages_per_s == pytest.approx(0.75 * 10 / 20)
+    assert "30 x status 500" in report.direct_line(DirectRun(64, 10, 90, 1000, {"status 500": 30}, 20))
 
 
 def test_the_summary_has_the_ratios() -> None:
@@ -51,7 +56,7 @@ def test_the_summary_has_the_ratios() -> None:
 
 def test_all_of_it_is_json_even_without_a_success() -> None:
     failed = report.run_of(SERVICE, "1 in flight", [outcome(0, 1, 500)], Usage(), in_flight=1)
-    made = Report({"cores": 2}, {"pages": 3}, runs=[run(), failed], direct=[DirectRun(64, 10, 120, 1000, 0, 20)])
+    made = Report({"cores": 2}, {"pages": 3}, runs=[run(), failed], direct=[DirectRun(64, 10, 120, 1000, {}, 20)])
     content = json.loads(report.as_json(made))
     assert [record["pages_per_s"] for record in content["runs"]] == [0.2, 0.0]
     assert content["direct"][0]["pages_per_s"] == 0.5
@@ -64,5 +69,5 @@ def test_all_of_it_is_json_even_without_a_success() -> None:
 def test_the_plot_is_a_picture(tmp_path: Path, suffix: str, start: bytes) -> None:
     runs = [run(in_flight=1), run(in_flight=64, seconds=3), run(PEER, in_flight=8), run(in_flight=None)]
     file = tmp_path / f"plot.{suffix}"
-    plot.write(Report({}, {}, runs=runs, direct=[DirectRun(64, 10, 120, 1000, 0, 20)]), file)
+    plot.write(Report({}, {}, runs=runs, direct=[DirectRun(64, 10, 120, 1000, {}, 20)]), file)
     assert file.read_bytes().startswith(start)
