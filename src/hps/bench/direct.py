@@ -36,8 +36,8 @@ class PageCrops:
 
 @dataclass(frozen=True, slots=True)
 class DirectRun:
-    """in_flight: requests at once. blocks: that were answered. errors: what became of the others → how many. seconds: of
-    the whole set of pages."""
+    """in_flight: requests at once. blocks: answered ones. errors: what became of the others → how many. seconds: of the
+    whole set of pages."""
 
     in_flight: int
     pages: int
