@@ -9,6 +9,7 @@ from hps import docx_export, markdown, pruned_result, restructure
 from hps.context import StageTimes
 from hps.contract import without_nulls
 from hps.document import ParsedPage
+from hps.errors import HpsError
 from hps.inputs.pool import DocumentInfo
 from hps.options import RenderOptions, RestructureOptions
 from hps.output_images import Shown
@@ -20,7 +21,8 @@ from hps.vlm.guard import Stop
 class PageOutput:
     """A finished page without its bitmaps: pictures are encoded already, and only those that the answer needs.
 
-    is_blank: no ink, no VLM call. stopped: place of a block → why its text ends before its model wanted to.
+    is_blank: no ink, no VLM call. stopped: place of a block → why its text ends before its model wanted to. failure:
+    why the page could not be parsed; it is empty then.
     """
 
     parsed: ParsedPage
@@ -28,6 +30,7 @@ class PageOutput:
     is_blank: bool = False
     times: StageTimes = field(default_factory=StageTimes)
     stopped: Mapping[int, Stop] = field(default_factory=dict)
+    failure: HpsError | None = None
 
 
 def layout_parsing(
@@ -57,9 +60,19 @@ def layout_parsing(
             about(release)
             | {"totalPages": info.total_pages, "processedPages": len(outputs)}
             | {"blankPages": [index for index, output in enumerate(outputs) if output.is_blank] or None}
+            | {"failedPages": failed_pages(outputs) or None}
             | {"stoppedBlocks": stopped_blocks(outputs) or None}
         ),
     }
+
+
+def failed_pages(outputs: Sequence[PageOutput]) -> list[dict[str, Any]]:
+    """Pages that could not be parsed, with the status and message of a request that failed over them."""
+    return [
+        {"page": page, "errorCode": output.failure.status, "errorMsg": output.failure.message}
+        for page, output in enumerate(outputs)
+        if output.failure is not None
+    ]
 
 
 def stopped_blocks(outputs: Sequence[PageOutput]) -> list[dict[str, Any]]:

@@ -152,6 +152,11 @@ class LayoutParsingRequest(_Request):
     mergeTables: bool = Field(True, description="With restructurePages: join tables over pages.", examples=[True])
     relevelTitles: bool = Field(True, description="With restructurePages: find heading levels.", examples=[True])
     visualize: bool | None = Field(None, description="Return inputImage and outputImages.", examples=[False])
+    allowPartial: bool = Field(
+        False,
+        description="Ours: when pages of a document cannot be parsed, return the others; `hps.failedPages` says which.",
+        examples=[True],
+    )
 
     @field_validator("layoutThreshold")
     @classmethod
@@ -323,6 +328,14 @@ class StoppedBlock(BaseModel):
     )
 
 
+class FailedPage(BaseModel):
+    """A page that could not be parsed, in an answer to `allowPartial`. Its entry in the results is empty."""
+
+    page: int = Field(description="Index in layoutParsingResults.", examples=[2])
+    errorCode: int = Field(description="As of a request that failed over it.", examples=[422])
+    errorMsg: str = Field(description="What was wrong.", examples=["Page 3 of the PDF is damaged"])
+
+
 class HpsInfo(BaseModel):
     """What this kit adds to the official answer."""
 
@@ -333,6 +346,7 @@ class HpsInfo(BaseModel):
         description="Pages in this answer; fewer than totalPages under a page limit.", examples=[12]
     )
     blankPages: list[int] | None = Field(None, description="Indices of pages without ink.", examples=[[3]])
+    failedPages: list[FailedPage] | None = Field(None, description="Pages that could not be parsed (allowPartial).")
     stoppedBlocks: list[StoppedBlock] | None = Field(
         None, description="Blocks whose text ends before the model wanted to."
     )

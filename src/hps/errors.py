@@ -35,6 +35,12 @@ class HpsError(Exception):
         self.message = message or self.default_message
         super().__init__(self.message)
 
+    def named(self, where: str) -> None:
+        """Puts before the message where it happened, unless it says so already."""
+        if where not in self.message:
+            self.message = f"{where}: {self.message}"
+            self.args = (self.message,)
+
 
 class ClientError(HpsError):
     """The client's mistake: the same request would fail again."""

@@ -33,7 +33,8 @@ class RestructureOptions:
 class ParseOptions:
     """restructure is None when pages stay as they are; prompt_label counts only without layout detection.
 
-    orientation, unwarping: parts of the document preprocessor that run, orientation first.
+    orientation, unwarping: parts of the document preprocessor that run, orientation first. allow_partial: a page that
+    fails does not fail the others.
     """
 
     settings: ModelSettings
@@ -44,6 +45,7 @@ class ParseOptions:
     orientation: bool
     prompt_label: str
     unwarping: bool = False
+    allow_partial: bool = False
 
 
 def resolve(
@@ -89,6 +91,7 @@ def resolve(
         orientation=orientation,
         prompt_label=request.promptLabel or "ocr",
         unwarping=unwarping,
+        allow_partial=request.allowPartial,
     )
 
 

@@ -22,7 +22,8 @@ from hps.answer import PageOutput
 from hps.config import PipelineConfig
 from hps.context import RequestContext, StageTimes, Stopwatch
 from hps.contract import LayoutParsingRequest
-from hps.document import Image, Region
+from hps.document import Image, ParsedPage, Region
+from hps.errors import BackendError, InvalidInput, Unavailable
 from hps.fair import FairLimiter
 from hps.inputs import sources
 from hps.inputs.fetch import UrlFetcher
@@ -107,6 +108,9 @@ class Pipeline:
         self._metrics.opened(watch.times().decode)
         async with opened as document:
             outputs = [output async for output in self.pages(document, wanted, context)]
+            failures = [output.failure for output in outputs if output.failure is not None]
+            if failures and len(failures) == len(outputs):  # nothing is left that could be returned
+                raise failures[0]
             info = document.info
         with watch.stage("render"):
             size = _RENDERED_BYTES * sum(len(output.parsed.blocks) for output in outputs)
@@ -135,7 +139,7 @@ class Pipeline:
         def admit() -> None:
             index = next(indices, None)
             if index is not None:
-                window.append(asyncio.create_task(self._page(document, index, wanted, context)))
+                window.append(asyncio.create_task(self._page_or_failure(document, index, wanted, context)))
 
         try:
             for _ in range(self._limits.page_window):
@@ -166,6 +170,22 @@ class Pipeline:
             await _cancelled([tiny, real])
 
     # --- one page ---
+
+    async def _page_or_failure(
+        self, document: SourceDocument, index: int, wanted: ParseOptions, context: RequestContext
+    ) -> PageOutput:
+        """The page; with `allow_partial`, what is left of one that cannot be parsed. Errors name their page."""
+        try:
+            return await self._page(document, index, wanted, context)
+        except (InvalidInput, BackendError, Unavailable) as error:
+            if len(document.info.sizes) > 1:
+                error.named(f"Page {index + 1}")
+            if not wanted.allow_partial:
+                raise
+            log.warning("request=%s page=%d: status %d, left out", context.id, index + 1, error.status)
+            width, height = document.info.sizes[index]
+            regions = () if wanted.settings.use_layout_detection else None
+            return PageOutput(ParsedPage(width, height, (), wanted.settings, regions), failure=error)
 
     async def _page(
         self, document: SourceDocument, index: int, wanted: ParseOptions, context: RequestContext

@@ -119,6 +119,48 @@ async def test_a_failing_request_does_not_touch_another(decoder: DecodePool) -> 
         await parts.until_free()
 
 
+@pytest.mark.parametrize("stage", ["layout", "vlm"])
+async def test_the_error_names_its_page(decoder: DecodePool, stage: str) -> None:
+    async with assembled(decoder) as parts:
+        if stage == "layout":
+            parts.layout.broken[110] = Unavailable("layout is away")
+        else:
+            parts.vlm.refused.add(110)
+        with pytest.raises(Unavailable if stage == "layout" else BackendError) as caught:
+            await parsed(parts, document(100, 110, 120))
+    assert caught.value.message.startswith("Page 2: ")
+
+
+async def test_with_allow_partial_a_page_that_fails_leaves_the_others(decoder: DecodePool) -> None:
+    async with assembled(decoder) as parts:
+        parts.vlm.refused.add(110)
+        result = await parsed(parts, document(100, 110, 120), allowPartial=True)
+        assert texts(result) == ["text 100", "", "text 120"]
+        (failed,) = result["hps"]["failedPages"]
+        assert (failed["page"], failed["errorCode"]) == (1, 500)
+        assert failed["errorMsg"].startswith("Page 2: ")
+        pruned = result["layoutParsingResults"][1]["prunedResult"]
+        assert (pruned["width"], pruned["parsing_res_list"]) == (110, [])
+        await parts.until_free()
+
+
+async def test_with_allow_partial_a_document_without_any_page_left_is_an_error(decoder: DecodePool) -> None:
+    async with assembled(decoder) as parts:
+        parts.vlm.refused |= {100, 110}
+        with pytest.raises(BackendError, match="Page 1: "):
+            await parsed(parts, document(100, 110), allowPartial=True)
+        parts.vlm.refused = {300}
+        with pytest.raises(BackendError):
+            await parsed(parts, png(page(300)), allowPartial=True)
+
+
+async def test_the_deadline_is_never_a_partial_answer(decoder: DecodePool) -> None:
+    async with assembled(decoder) as parts:
+        parts.vlm.hold(110)
+        with pytest.raises(DeadlineExceeded):
+            await parts.pipeline.parse(request(document(100, 110), allowPartial=True), context(timeout_s=1))
+
+
 async def test_a_cancelled_request_leaves_the_vlm_and_frees_all_turns(decoder: DecodePool) -> None:
     async with assembled(decoder) as parts:
         parts.vlm.hold(100, 110)
