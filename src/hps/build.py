@@ -2,6 +2,7 @@
 
 import os
 from concurrent.futures import Executor, ThreadPoolExecutor
+from functools import partial
 
 from hps import config, storage
 from hps import settings as hps_settings
@@ -12,8 +13,10 @@ from hps.inputs.limits import DecodeLimits
 from hps.inputs.pool import DecodePool
 from hps.layout import backends
 from hps.layout.detector import LayoutDetector
+from hps.metrics import VlmMetrics
 from hps.pipeline import Limits, Pipeline, Stages
 from hps.settings import Settings
+from hps.vlm import reporting
 from hps.vlm.client import VlmClient, VlmOptions
 
 
@@ -57,7 +60,7 @@ def parser(settings: Settings, detector: LayoutDetector) -> Parser:
         has_orientation=backends.has_orientation(settings),
         has_unwarping=backends.has_unwarping(settings),
     )
-    return Parser(pipeline, stages)
+    return Parser(pipeline, stages, partial(reporting.report, vlm, VlmMetrics()))
 
 
 def restructurer(settings: Settings) -> Restructurer:

@@ -1,7 +1,7 @@
 """What the public Triton models do with a request: body in, envelope out. They own what they are given."""
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import Executor
 from typing import Any
 
@@ -17,12 +17,19 @@ from hps.pipeline import Pipeline, Stages
 class Parser:
     """The handler of `layout-parsing`."""
 
-    def __init__(self, pipeline: Pipeline, stages: Stages) -> None:
+    def __init__(
+        self, pipeline: Pipeline, stages: Stages, report: Callable[[], Coroutine[Any, Any, None]] | None = None
+    ) -> None:
+        """report: tells the metrics how the stages are doing, for as long as requests are served."""
         self._pipeline = pipeline
         self._stages = stages
+        self._report = report
+        self._reporting: asyncio.Task[None] | None = None
 
     async def start(self) -> None:
         await self._stages.decoder.start()
+        if self._report is not None:
+            self._reporting = asyncio.create_task(self._report())
 
     async def handle(self, body: bytes, context: RequestContext) -> bytes:
         request = contract.parse_request(LayoutParsingRequest, body)
@@ -33,6 +40,9 @@ class Parser:
         await self._pipeline.probe()
 
     async def close(self) -> None:
+        if self._reporting is not None:
+            self._reporting.cancel()
+            await asyncio.wait([self._reporting])
         await self._stages.vlm.close()
         await self._stages.decoder.close()
         self._stages.executor.shutdown(wait=False, cancel_futures=True)

@@ -7,7 +7,7 @@ scrape. Without that folder, as in unit tests, values stay within the object.
 
 import logging
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from pathlib import Path
 from types import MappingProxyType
@@ -55,6 +55,13 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
             Family("hps_blank_pages_total", "counter", "Pages without ink, among those parsed"),
             Family("hps_blocks_total", "counter", "Blocks that the VLM read", ("kind",)),
             Family("hps_vlm_tokens_total", "counter", "Tokens that the VLM wrote", ("kind",)),
+            Family("hps_vlm_stops_total", "counter", "Blocks whose text was ended before its model did", ("reason",)),
+            Family("hps_vlm_retries_total", "counter", "Further tries of blocks after a failure"),
+            Family("hps_vlm_blocks_in_flight", "gauge", "Blocks at the VLM servers"),
+            Family("hps_vlm_blocks_waiting", "gauge", "Blocks that wait for their turn to be sent"),
+            Family("hps_vlm_replica_up", "gauge", "1 when the server takes blocks", ("replica",), "livemax"),
+            Family("hps_vlm_replica_blocks", "gauge", "Blocks of ours at the server", ("replica",)),
+            Family("hps_vlm_replica_queue", "gauge", "Requests that wait in the server", ("replica",), "livemax"),
         )
     }
 )
@@ -150,6 +157,7 @@ class PageMetrics:
         self._stage_seconds = _histogram("hps_stage_seconds", self.registry)
         self._blocks = _counter("hps_blocks_total", self.registry)
         self._tokens = _counter("hps_vlm_tokens_total", self.registry)
+        self._stops = _counter("hps_vlm_stops_total", self.registry)
 
     def page(self, times: StageTimes, *, is_blank: bool) -> None:
         self._pages.inc()
@@ -162,10 +170,50 @@ class PageMetrics:
         """A document was there and open after this long."""
         self._stage_seconds.labels("open").observe(seconds)
 
-    def block(self, kind: str, tokens: int) -> None:
-        """kind: a key of recognition.PROMPTS."""
+    def block(self, kind: str, tokens: int, stopped: str | None = None) -> None:
+        """kind: a key of recognition.PROMPTS. stopped: why its text ended early, if it did."""
         self._blocks.labels(kind).inc()
         self._tokens.labels(kind).inc(tokens)
+        if stopped is not None:
+            self._stops.labels(stopped).inc()
+
+
+@dataclass(frozen=True, slots=True)
+class ReplicaState:
+    """A VLM server as a coordinator sees it. blocks: of ours, there. queue: requests of everybody that wait in it."""
+
+    name: str
+    is_up: bool
+    blocks: int
+    queue: int
+
+
+class VlmMetrics:
+    """The VLM client of one coordinator, sampled."""
+
+    def __init__(self) -> None:
+        self.registry = CollectorRegistry()
+        self._retries = _counter("hps_vlm_retries_total", self.registry)
+        self._in_flight = _gauge("hps_vlm_blocks_in_flight", self.registry)
+        self._waiting = _gauge("hps_vlm_blocks_waiting", self.registry)
+        self._up = _gauge("hps_vlm_replica_up", self.registry)
+        self._replica_blocks = _gauge("hps_vlm_replica_blocks", self.registry)
+        self._replica_queue = _gauge("hps_vlm_replica_queue", self.registry)
+        self._retries_before = 0
+        self._known: set[str] = set()
+
+    def sample(self, *, in_flight: int, waiting: int, retries: int, replicas: Sequence[ReplicaState]) -> None:
+        """retries: since the client was made. A server that is no longer among the replicas is down from then on."""
+        self._retries.inc(retries - self._retries_before)
+        self._retries_before = retries
+        self._in_flight.set(in_flight)
+        self._waiting.set(waiting)
+        gone = self._known - {replica.name for replica in replicas}
+        for replica in (*replicas, *(ReplicaState(name, False, 0, 0) for name in gone)):
+            self._up.labels(replica.name).set(replica.is_up)
+            self._replica_blocks.labels(replica.name).set(replica.blocks)
+            self._replica_queue.labels(replica.name).set(replica.queue)
+        self._known = {replica.name for replica in replicas}
 
 
 # --- exposition ---

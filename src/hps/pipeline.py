@@ -279,7 +279,7 @@ class Pipeline:
 
         async def read(block: int, kind: str, request: BlockRequest, rank: tuple[int, ...]) -> tuple[int, VlmAnswer]:
             answer = await self._stages.vlm.read(request, context, rank)
-            self._metrics.block(kind, answer.completion_tokens)
+            self._metrics.block(kind, answer.completion_tokens, answer.stopped)
             return block, answer
 
         async def read_batch(batch: list[recognition.VlmTask]) -> list[tuple[int, VlmAnswer]]:

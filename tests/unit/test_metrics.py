@@ -39,7 +39,7 @@ def test_a_page_is_counted_with_its_stages_and_blocks() -> None:
     pages.opened(0.5)
     pages.block("table", 300)
     pages.block("ocr", 20)
-    pages.block("ocr", 30)
+    pages.block("ocr", 30, "repetition")
     assert value(pages.registry, "hps_pages_total") == 2
     assert value(pages.registry, "hps_blank_pages_total") == 1
     assert value(pages.registry, "hps_stage_seconds_count", "vlm") == 2
@@ -49,6 +49,19 @@ def test_a_page_is_counted_with_its_stages_and_blocks() -> None:
     assert value(pages.registry, "hps_blocks_total", "ocr") == 2
     assert value(pages.registry, "hps_vlm_tokens_total", "ocr") == 50
     assert value(pages.registry, "hps_vlm_tokens_total", "table") == 300
+    assert value(pages.registry, "hps_vlm_stops_total", "repetition") == 1
+
+
+def test_vlm_servers_as_they_were_seen_last() -> None:
+    vlm = metrics.VlmMetrics()
+    one, other = metrics.ReplicaState("a:1", True, 5, 2), metrics.ReplicaState("a:2", False, 0, 0)
+    vlm.sample(in_flight=5, waiting=9, retries=1, replicas=[one, other])
+    vlm.sample(in_flight=5, waiting=0, retries=4, replicas=[other])
+    assert value(vlm.registry, "hps_vlm_retries_total") == 4
+    assert value(vlm.registry, "hps_vlm_blocks_in_flight") == 5
+    assert value(vlm.registry, "hps_vlm_blocks_waiting") == 0
+    for name in ("hps_vlm_replica_up", "hps_vlm_replica_blocks", "hps_vlm_replica_queue"):
+        assert value(vlm.registry, name, "a:1") == value(vlm.registry, name, "a:2") == 0
 
 
 def test_a_line_in_front_of_a_route() -> None:

@@ -183,13 +183,16 @@ class VlmClient:
             try:
                 answer = await self._try(calls, replica, body, block, context)
             except NotConnected as error:
-                self.replicas.failed(replica, str(error), is_away=True)
+                self.replicas.eject(replica, str(error))
             except _Refused:
                 if not (with_budget and block.has_default_budget):
                     raise BackendError("The VLM server refused a block") from None
                 with_budget = False
             except _Failed as failure:
-                self.replicas.failed(replica, str(failure))
+                if failure.is_bad_answer:
+                    self.replicas.failed(replica, str(failure))
+                else:
+                    self.replicas.lost(replica)
                 tries += 1
                 await self._before_next(tries, failure, context)
             else:

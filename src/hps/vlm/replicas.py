@@ -51,8 +51,10 @@ class Replica:
         self.state = State.UP
         self.flow = Flow(most)
         self.in_flight: set[asyncio.Timeout] = set()
+        self.load: ServerLoad | None = None  # as it said last
         self.others = 0  # blocks that other clients have there
         self.failures = 0
+        self.is_suspect = False
         self.pauses = 0  # since a block succeeded
         self.answered_at = self.heard_at = monotonic()
         self.blocks, self.block_seconds = 0, 0.0  # since the last look
@@ -174,11 +176,18 @@ class Replicas:
             replica.state = State.UP
             self._announce()
 
-    def failed(self, replica: Replica, reason: str, *, is_away: bool = False) -> None:
-        """One exchange failed. is_away: nobody listens there."""
+    def failed(self, replica: Replica, reason: str) -> None:
+        """It gave a bad answer."""
         replica.failures += 1
-        if is_away or replica.state is State.ON_TRIAL or replica.failures >= _FAILURES_TO_EJECT:
+        if replica.state is State.ON_TRIAL or replica.failures >= _FAILURES_TO_EJECT:
             self.eject(replica, reason)
+
+    def lost(self, replica: Replica) -> None:
+        """A connection broke. Servers also close those that lay idle just as one of them is used: so it is asked first."""
+        replica.is_suspect = True
+        replica.wake()
+        if replica.state is State.ON_TRIAL:
+            self.eject(replica, "connection lost")
 
     def eject(self, replica: Replica, reason: str) -> None:
         """No more blocks until it has answered a probe."""
@@ -212,6 +221,7 @@ class Replicas:
     def loaded(self, replica: Replica, load: ServerLoad | None) -> None:
         """What it said of itself; None if it answers but does not say."""
         ours = len(replica.in_flight)
+        replica.load = load
         if load is not None:
             replica.others = max(0, load.running + load.waiting - ours)
             replica.flow.saw(load, ours)

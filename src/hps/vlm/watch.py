@@ -136,6 +136,10 @@ class Watch:
 
     async def _look(self, replica: Replica) -> None:
         await replica.woken(_LOOK_S)
+        if replica.is_suspect:
+            replica.is_suspect = False
+            if not await self._calls.is_healthy(replica.address):
+                self._replicas.eject(replica, "connections lost")
         if replica.state not in (State.UP, State.ON_TRIAL) or not replica.in_flight:
             return
         try:
