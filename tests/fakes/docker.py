@@ -8,7 +8,6 @@ import json
 import os
 import re
 import sys
-import urllib.request
 from pathlib import Path
 
 STATE = Path(os.environ["FAKE_DOCKER"])
@@ -28,8 +27,14 @@ def keep(**new: dict[str, str]) -> None:
     (STATE / "images.json").write_text(json.dumps(images() | new))
 
 
-def pull(name: str) -> None:
+def ask_registry() -> None:
+    import urllib.request  # it takes longer than all the rest
+
     urllib.request.urlopen(os.environ["FAKE_REGISTRY"], timeout=5)
+
+
+def pull(name: str) -> None:
+    ask_registry()
     plain, _, digest = name.partition("@")
     digest = digest or "sha256:" + hashlib.sha256(plain.encode()).hexdigest()
     repository = re.sub(r":[^/:]*$", "", plain)
@@ -37,9 +42,11 @@ def pull(name: str) -> None:
     keep(**{plain: image, name: image})
 
 
-def build(service: str) -> None:
-    urllib.request.urlopen(os.environ["FAKE_REGISTRY"], timeout=5)
+def build(service: str, options: list[str]) -> None:
+    ask_registry()
     variable, base = BUILT[service]
+    if any("cpu" in option for option in options):
+        variable, base = variable.replace("PIPELINE", "PIPELINE_CPU"), "HPS_PYTHON_IMAGE"
     content = os.environ.get("FAKE_BUILD", "") + service + os.environ[base]
     keep(**{os.environ[variable]: {"id": "sha256:" + hashlib.sha256(content.encode()).hexdigest(), "digest": ""}})
 
@@ -48,12 +55,13 @@ def main(arguments: list[str]) -> int:
     with (STATE / "calls").open("a") as log:
         log.write(" ".join(arguments) + "\n")
     match arguments:
-        case ["version", *_]:
-            print(os.environ.get("FAKE_DOCKER_VERSION", "26.1.5"))
         case ["compose", "version", *_]:
             print(os.environ.get("FAKE_COMPOSE_VERSION", "2.26.1-4"))
         case ["info", *_]:
-            print(STATE)
+            host = {"ServerVersion": "26.1.5", "Architecture": "x86_64", "NCPU": 16, "MemTotal": 128 * 2**30}
+            print(
+                json.dumps(host | {"DockerRootDir": str(STATE)} | json.loads(os.environ.get("FAKE_DOCKER_INFO", "{}")))
+            )
         case ["image", "inspect", "--format", wanted, name]:
             if name not in images():
                 print(f"Error: No such image: {name}", file=sys.stderr)
@@ -67,7 +75,7 @@ def main(arguments: list[str]) -> int:
             keep(**{other: images()[name]})
         case ["compose", *options] if "build" in options:
             for service in options[options.index("build") + 1 :]:
-                build(service)
+                build(service, options)
         case ["build", _, tag, _]:
             keep(**{tag.removeprefix("--tag="): {"id": "sha256:" + "0" * 64, "digest": ""}})
         case ["image", "save", "--output", file, *names]:

@@ -3,6 +3,7 @@
 Files come through a redirect, with Range, and on demand broken off or wrong.
 """
 
+import asyncio
 import hashlib
 import json
 from collections import Counter
@@ -24,12 +25,14 @@ _LFS_BYTES = 10_000
 @dataclass
 class FakeHub:
     """repositories: name → path → content. sdks: path below /sdks → archive. cut: path → how often it is broken off,
-    and after how many bytes. wrong: paths whose content is not what the listing says. stated: path → size in the listing.
-    requests: what was asked for; ranges: those that asked for a part."""
+    and after how many bytes. stalled: path → bytes after which nothing comes any more. wrong: paths whose content is
+    not what the listing says. stated: path → size in the listing. requests: what was asked for; ranges: those that
+    asked for a part."""
 
     repositories: dict[str, dict[str, bytes]]
     sdks: dict[str, bytes] = field(default_factory=dict)
     cut: dict[str, tuple[int, int]] = field(default_factory=dict)
+    stalled: dict[str, int] = field(default_factory=dict)
     wrong: set[str] = field(default_factory=set)
     stated: dict[str, int] = field(default_factory=dict)
     requests: Counter[str] = field(default_factory=Counter)
@@ -115,14 +118,17 @@ class FakeHub:
         times, after = self.cut.get(path, (0, 0))
         if times:
             self.cut[path] = (times - 1, after)
-        return StreamingResponse(_pieces(content[start:], after if times else None), status, headers)
+        end = after if times else self.stalled.get(path)
+        return StreamingResponse(_pieces(content[start:], end, path in self.stalled), status, headers)
 
 
-async def _pieces(content: bytes, cut_after: int | None) -> AsyncIterator[bytes]:
+async def _pieces(content: bytes, end: int | None, stalls: bool) -> AsyncIterator[bytes]:
     """Ends early when it is to be broken off: the server then closes the connection."""
-    content = content if cut_after is None else content[:cut_after]
+    content = content if end is None else content[:end]
     for start in range(0, len(content), _PIECE):
         yield content[start : start + _PIECE]
+    if stalls:
+        await asyncio.Event().wait()  # until the client goes
 
 
 def model(kind: str, weight_bytes: int = 300_000) -> dict[str, bytes]:

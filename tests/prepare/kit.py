@@ -34,7 +34,7 @@ class Kit:
         self.host = self.root.parent / f"{self.root.name}-host"
         (self.host / "bin").mkdir(parents=True, exist_ok=True)
         (self.host / "docker").mkdir(exist_ok=True)
-        self._program("docker", f'exec {sys.executable} {ROOT}/tests/fakes/docker.py "$@"')
+        self._program("docker", f'exec {sys.executable} -I -S {ROOT}/tests/fakes/docker.py "$@"')
         self.gpus(H200)
 
     def fill(self) -> None:
@@ -73,9 +73,8 @@ class Kit:
             **self.environ,
         }
 
-    async def prepare(self, *arguments: str, before: tuple[str, ...] = ()) -> Done:
-        """./prepare.sh with `arguments`; `before`: a command that runs it."""
-        process = await asyncio.create_subprocess_exec(
+    async def start(self, *arguments: str, before: tuple[str, ...] = ()) -> asyncio.subprocess.Process:
+        return await asyncio.create_subprocess_exec(
             *before,
             str(self.root / "prepare.sh"),
             *arguments,
@@ -84,6 +83,10 @@ class Kit:
             stdout=asyncio.subprocess.PIPE,
             stderr=asyncio.subprocess.STDOUT,
         )
+
+    async def prepare(self, *arguments: str, before: tuple[str, ...] = ()) -> Done:
+        """./prepare.sh with `arguments`; `before`: a command that runs it."""
+        process = await self.start(*arguments, before=before)
         said, _ = await process.communicate()
         assert process.returncode is not None
         return Done(process.returncode, said.decode())

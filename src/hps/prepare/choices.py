@@ -9,7 +9,7 @@ from typing import Final
 from dotenv import dotenv_values
 from pydantic import ValidationError
 
-from hps import settings
+from hps import compose_gpus, settings
 from hps.compose_settings import ComposeSettings
 from hps.prepare.catalogue import PARTS
 from hps.prepare.hubs import HubName
@@ -50,7 +50,7 @@ class Choices:
         """As nvidia-smi numbers them; none without a GPU."""
         if self.runtime == "cpu":
             return ()
-        return tuple(name.strip() for name in (self.compose.device_ids or self.compose.device_id).split(","))
+        return tuple(compose_gpus.parsed(self.compose.device_ids or self.compose.device_id))
 
     @property
     def hubs(self) -> tuple[HubName, ...]:
@@ -105,6 +105,10 @@ def read(root: Path, env_text: str, environ: Mapping[str, str]) -> Choices:
     except ValidationError as error:
         problems = [f"{settings.variable(str(e['loc'][0]))}: {e['msg']}" for e in error.errors(include_input=False)]
         raise PrepareError("invalid setting: " + "; ".join(problems)) from None
+    try:
+        compose_gpus.parsed(compose.device_ids or compose.device_id)
+    except ValueError as error:
+        raise PrepareError(str(error)) from error
     if (compose.runtime or "") not in RUNTIMES:
         raise PrepareError(f"HPS_RUNTIME is {compose.runtime}; it can be cpu or paddlex, or be left out")
     return Choices(root, values, ours, compose)

@@ -9,6 +9,7 @@ from typing import Final
 
 import httpx
 
+from hps import compose_gpus
 from hps.prepare import (
     bundle,
     catalogue,
@@ -210,6 +211,8 @@ def _install(chosen: Choices, staged: Mapping[str, LockedPart], config: str | No
     if models.get(chosen.release, {}) != staged:
         locks.write_models(chosen.root, {**models, chosen.release: dict(staged)})
     weights.install(chosen.models, chosen.release, ours)
+    if chosen.compose.device_ids:
+        env_file.write(chosen.root / compose_gpus.FILE, compose_gpus.text(chosen.devices))
     if config is not None:
         # Last: the VLM container does not start without it.
         env_file.write(chosen.models / chosen.release / CONFIG, config)

@@ -10,8 +10,7 @@ import httpx
 from hps.prepare.hubs import RemoteFile
 from hps.prepare.problems import PrepareError
 
-TRIES: Final = 6
-_CHUNK: Final = 2**20
+TRIES: Final = 6  # in a row without a byte
 _REPORT_EVERY_S: Final = 10.0
 
 Say = Callable[[str], None]
@@ -26,20 +25,23 @@ def fetch(
 ) -> None:
     """`target` with the content of `url`, verified by size and by the checksum of `file`.
 
-    What is there of an earlier try is gone on from; a file with the wrong content is removed. pause_s: before the
-    second try, doubled for each further one. Raises PrepareError.
+    What is there of an earlier try is gone on from; a file with the wrong content is removed. pause_s: before
+    another try, doubled for each in a row that brought nothing. Raises PrepareError.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    for number in range(1, TRIES + 1):
+    vain = 0
+    while True:
+        before = _size(target)
         try:
             _go_on(client, url, headers, file, target, say)
             break
         except _Broken as error:
-            if number == TRIES:
-                at = f"{_size(target)} of {file.size} bytes"
+            vain = 0 if _size(target) > before else vain + 1
+            at = f"{_size(target)} of {file.size} bytes"
+            if vain == TRIES:
                 raise PrepareError(f"{url}: broken off at {at} ({error}). Run it again: it goes on there") from error
-            say(f"  {file.path}: {error}; going on at {_size(target)} of {file.size} bytes")
-            time.sleep(pause_s * 2 ** (number - 1))
+            say(f"  {file.path}: {error}; going on at {at}")
+            time.sleep(pause_s * 2**vain)
     verify(target, file, url)
 
 
@@ -95,7 +97,7 @@ def _starts_at(response: httpx.Response, position: int) -> bool:
 
 def _copy(response: httpx.Response, write: Callable[[bytes], object], file: RemoteFile, done: int, say: Say) -> None:
     said = time.monotonic()
-    for chunk in response.iter_bytes(_CHUNK):
+    for chunk in response.iter_raw():  # as it comes: a broken transfer keeps all that did
         write(chunk)
         done += len(chunk)
         if time.monotonic() - said >= _REPORT_EVERY_S:

@@ -1,7 +1,6 @@
 """What the host is, and whether it will do. `measure` asks it, `problems` judges, and is pure."""
 
-import os
-import platform
+import json
 import re
 import shutil
 import subprocess
@@ -98,18 +97,17 @@ class Needs:
 def measure(models: Path, gpu: bool, probe_image: str | None = None) -> Host:
     """Asks Docker, the system and, if a GPU is wanted, nvidia-smi; in a container of `probe_image` where it is not in
     the PATH. Raises PrepareError when Docker does not answer."""
-    docker = _said("Docker does not answer", "docker", "version", "--format", "{{.Server.Version}}")
+    info = json.loads(_said("Docker does not answer", "docker", "info", "--format", "{{json .}}"))
     compose = _said("Docker Compose v2 is not installed", "docker", "compose", "version", "--short")
-    root = Path(_said("Docker does not answer", "docker", "info", "--format", "{{.DockerRootDir}}"))
     return Host(
-        machine=platform.machine(),
-        docker=docker,
+        machine=info["Architecture"],
+        docker=info["ServerVersion"],
         compose=compose,
-        cores=os.cpu_count() or 1,
-        memory_gib=_memory_gib(),
+        cores=info["NCPU"],
+        memory_gib=info["MemTotal"] / 2**30,
         free_models_gib=_free_gib(models) or 0.0,
         # In a container this is the disk of its own root, which is Docker's.
-        free_docker_gib=_free_gib(root),
+        free_docker_gib=_free_gib(Path(info["DockerRootDir"])),
         gpus=_gpus(probe_image) if gpu else (),
     )
 
@@ -122,7 +120,7 @@ def chosen(host: Host, devices: Sequence[str]) -> list[Gpu]:
 def problems(host: Host, needs: Needs) -> list[str]:
     """Everything that stands in the way, each with the measured and the needed value. Pure."""
     found = []
-    if host.machine not in ("x86_64", "AMD64"):
+    if host.machine not in ("x86_64", "amd64"):
         found.append(f"processor: {host.machine}; needed: x86-64, as the images are")
     found += _version_problem("Docker", host.docker, LEAST_DOCKER)
     found += _version_problem("Docker Compose", host.compose, LEAST_COMPOSE)
@@ -223,10 +221,6 @@ def _gpus(probe_image: str | None) -> tuple[Gpu, ...]:
         index, uuid, name, memory, capability, mode, driver = (entry.strip() for entry in line.split(","))
         gpus.append(Gpu(index, uuid, name, float(memory) / 1024, float(capability), mode, driver))
     return tuple(gpus)
-
-
-def _memory_gib() -> float:
-    return os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") / 2**30
 
 
 def _free_gib(folder: Path) -> float | None:
