@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import io
 import json
 from collections import Counter
 from collections.abc import Sequence
@@ -120,7 +121,7 @@ class VlmTier:
         place = min(range(len(self._urls)), key=self._outstanding.__getitem__)
         self._outstanding[place] += 1
         try:
-            async with self._http.post(self._urls[place], data=body) as response:
+            async with self._http.post(self._urls[place], data=io.BytesIO(body)) as response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError) as error:
             return type(error).__name__

@@ -1,6 +1,7 @@
 """Load on a service: requests in a closed loop (so many in flight) or an open one (so many pages a second)."""
 
 import asyncio
+import io
 import itertools
 import json
 import random
@@ -55,7 +56,8 @@ class Service:
     async def post(self, body: bytes) -> tuple[int, dict[str, Any]]:
         """HTTP status and envelope of a request; NO_ANSWER and nothing when the connection failed."""
         try:
-            async with self._http.post(self._url, data=body) as response:
+            # As a file: aiohttp warns of large bodies.
+            async with self._http.post(self._url, data=io.BytesIO(body)) as response:
                 content = await response.read()
         except (aiohttp.ClientError, TimeoutError):
             return NO_ANSWER, {}
