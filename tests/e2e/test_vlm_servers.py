@@ -1,7 +1,6 @@
 """vlm/entrypoint.sh over real processes: supervisord, and a stand-in for `vllm` that answers as vLLM does."""
 
 import contextlib
-import contextlib
 import os
 import signal
 import subprocess
