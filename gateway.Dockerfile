@@ -1,4 +1,4 @@
-# The gateway: Python, the package hps with the extra [gateway], nothing else.
+# The gateway: Python, the package hps with the extras [gateway,cache], nothing else.
 ARG BASE_IMAGE=python:3.11.13-slim-bookworm
 
 FROM ${BASE_IMAGE} AS build
@@ -9,7 +9,7 @@ RUN --mount=type=secret,id=ca,target=/run/ca.pem \
     if [ -s /run/ca.pem ]; then export PIP_CERT=/run/ca.pem; fi \
     && python3 -m venv --without-pip /opt/hps \
     && python3 -m pip --python /opt/hps/bin/python3 install --no-cache-dir --no-compile --no-deps --require-hashes \
-        -r requirements/gateway.txt \
+        -r requirements/gateway.txt -r requirements/cache.txt \
     && python3 -m venv --without-pip /opt/build \
     && python3 -m pip --python /opt/build/bin/python3 install --no-cache-dir --no-compile --no-deps --require-hashes \
         -r requirements/build.txt
