@@ -10,6 +10,7 @@ import subprocess
 import sys
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 import httpx
@@ -18,6 +19,7 @@ import pytest_asyncio
 
 from hps import api_keys
 from hps.ports import LOOPBACK, free_ports
+from tests.contract.gateway_stack import eventually
 from tests.e2e.chain import ROOT, status_of, wait_for
 from tests.fakes.triton import FakeTriton
 
@@ -191,6 +193,10 @@ async def test_plain_http_leads_to_tls_and_old_tls_is_refused(running: Site) -> 
     assert b"Cipher is (NONE)" in old.stdout
 
 
+def _has_grown(statuses: list[int], beyond: int) -> bool:
+    return len(statuses) > beyond
+
+
 async def test_a_rolling_restart_of_the_gateways_fails_no_request(running: Site) -> None:
     for gateway in running.gateways:
         gateway.triton.delay_s = 0.1
@@ -204,7 +210,7 @@ async def test_a_rolling_restart_of_the_gateways_fails_no_request(running: Site)
     clients = [asyncio.create_task(ask()) for _ in range(12)]
     for gateway in running.gateways:
         before = len(statuses)
-        await asyncio.to_thread(wait_for, lambda before=before: len(statuses) > before + 60, "answers")
+        await eventually(partial(_has_grown, statuses, before + 60), 60)
         await gateway.stop()
         await gateway.start()
         await asyncio.sleep(2.5)  # the proxy takes it back after its next look
@@ -251,5 +257,5 @@ async def test_an_answer_may_take_long_and_a_reload_for_a_new_certificate_distur
 
 async def test_questions_of_acme_do_not_lead_to_tls(running: Site) -> None:
     url = f"http://{LOOPBACK}:{running.http_port}/.well-known/acme-challenge/token"
-    async with httpx.AsyncClient(trust_env=False) as plain:
+    async with httpx.AsyncClient(trust_env=False, timeout=30) as plain:
         assert (await plain.get(url)).status_code == 503  # nobody asks for a certificate now
