@@ -16,9 +16,9 @@ from hps.vlm.flow import ServerLoad
 from hps.vlm.replicas import Address
 
 CHAT: Final = "/v1/chat/completions"
-# Below the 5 s after which uvicorn (vLLM's server too) closes an idle connection: reusing one that is just being
-# closed costs a retry.
-_KEEPALIVE_S: Final = 4.0
+# Far below the 5 s after which uvicorn (vLLM's server too) closes an idle connection, for using one that is just being
+# closed costs a retry: between choosing a connection and the server's reading lie seconds when both are very busy.
+_KEEPALIVE_S: Final = 2.0
 _PROBE_S: Final = 4.0
 _LARGE_BODY: Final = 1 << 20  # from here on aiohttp wants a file
 _GAUGE: Final = re.compile(r"^vllm:num_requests_(running|waiting)(?:\{[^}]*\})? ([0-9.eE+]+)$", re.MULTILINE)

@@ -213,7 +213,8 @@ class VlmClient:
         if failure.is_bad_answer or self.replicas.up < 2:
             ceiling = min(_MAX_BACKOFF_S, _FIRST_BACKOFF_S * 2 ** (tries - 1))
             pause = ceiling * random.uniform(0.5, 1.0)  # so that blocks that failed together do not return together
-        log.warning("vlm request=%s %s; next try in %.1f s", context.id, failure, pause)
+        level = logging.WARNING if failure.is_bad_answer else logging.INFO
+        log.log(level, "vlm request=%s %s; next try in %.1f s", context.id, failure, pause)
         await asyncio.sleep(min(pause, context.remaining_s()))
 
     async def _try(

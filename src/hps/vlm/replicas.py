@@ -183,7 +183,7 @@ class Replicas:
             self.eject(replica, reason)
 
     def lost(self, replica: Replica) -> None:
-        """A connection broke. Servers also close those that lay idle just as one of them is used: so it is asked first."""
+        """A connection broke. Servers also close idle ones, just as one is used perhaps: so it is asked first."""
         replica.is_suspect = True
         replica.wake()
         if replica.state is State.ON_TRIAL:

@@ -17,7 +17,7 @@ from hps.recognition import DEFAULT_PIXELS, VlmTask
 from hps.text_cleanup import repetition_min_chars
 
 _PLACE: Final = "\x7fimage\x7f"  # comes before anything of the client's, and in no model's name
-_LONG_PIXELS: Final = 400_000
+_LONG_PIXELS: Final = 1_000_000
 _BATCH_BYTES: Final = 1 << 20  # of pixels; about two milliseconds of encoding
 
 
@@ -79,7 +79,7 @@ def image_data_url(image: Image, dialect: ChatDialect = VLLM) -> str:
 class BlockRequest:
     """One task as it goes over the wire, but for what the client decides when it sends it.
 
-    head: JSON without its end. is_long: its text may be hundreds of tokens. loop_chars: length below which its text is
+    head: JSON without its end. is_long: its text may be a thousand tokens. loop_chars: length below which its text is
     never searched for repetition. pixel_budget: (least, most), None where the engine takes none.
     """
 
@@ -130,10 +130,9 @@ def encoded_requests(tasks: Sequence[VlmTask], model: str, dialect: ChatDialect 
 
 
 def is_long(task: VlmTask) -> bool:
-    """Whether it may well have more than 500 tokens. Body text at 144 dpi has one on about 1,000 pixels, small print
-    in Chinese one on 300; tables and charts write their structure besides."""
+    """Whether it may well have more than 1,000 tokens: body text at 144 dpi has one on about 1,000 pixels."""
     height, width = task.image.shape[:2]
-    return task.kind in ("table", "chart", "spotting") or height * width > _LONG_PIXELS
+    return task.kind == "spotting" or height * width > _LONG_PIXELS
 
 
 def batches(tasks: Sequence[VlmTask]) -> list[list[VlmTask]]:

@@ -55,12 +55,16 @@ def recorded(vlm: FakeVlm) -> list[dict[str, Any]]:
 
 @asynccontextmanager
 async def raw_server(reply: Callable[[bytes], bytes]) -> AsyncIterator[tuple[str, list[bytes]]]:
-    """Answers each connection once, with these bytes, and closes it."""
+    """Answers each chat request with these bytes and closes its connection; everything else is well."""
     seen: list[bytes] = []
 
     async def serve(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        seen.append(await reader.read(65536))
-        writer.write(reply(seen[-1]))
+        request = await reader.read(65536)
+        if request.startswith(b"POST"):
+            seen.append(request)
+            writer.write(reply(request))
+        else:
+            writer.write(b"HTTP/1.1 200 OK\r\ncontent-length: 0\r\n\r\n")
         writer.close()
 
     server = await asyncio.start_server(serve, sock=listen("127.0.0.1"))

@@ -90,9 +90,14 @@ def test_what_the_client_decides_is_put_in_late() -> None:
 
 @pytest.mark.parametrize(
     ("kind", "size", "expected"),
-    [("ocr", (600, 600), False), ("ocr", (700, 600), True), ("formula", (300, 80), False), ("table", (100, 80), True)],
+    [
+        ("ocr", (1000, 1000), False),
+        ("ocr", (1001, 1000), True),
+        ("table", (900, 900), False),
+        ("spotting", (9, 9), True),
+    ],
 )
-def test_tables_and_large_blocks_may_be_long(kind: str, size: tuple[int, int], expected: bool) -> None:
+def test_pages_and_large_blocks_may_be_long(kind: str, size: tuple[int, int], expected: bool) -> None:
     assert encoded_request(replace(task(page(*size)), kind=kind), "vlm").is_long is expected
 
 
