@@ -8,6 +8,7 @@ import statistics
 import tempfile
 from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import repeat
 from pathlib import Path
 from typing import Any
 
@@ -18,6 +19,7 @@ from hps.bench.load import Outcome, Service
 from hps.bench.page_mix import MixPage
 from hps.bench.report import PEER, SERVICE, Report, Run
 
+WARM_UP = 8  # documents
 MIN_IN_WORK = 256  # also of open loops, which ask for no certain number
 
 Say = Callable[[str], None]
@@ -77,7 +79,7 @@ async def measured(plan: Plan, say: Say = print) -> Report:
         sent = await asyncio.to_thread(documents_of, plan, mix)
         found = Report(_machine(), {"documents": len(sent), "pages": sum(document.pages for document in sent)})
         async with service(plan, table) as target:
-            await warm_up(target, sent)
+            await warm_up(target, sent if plan.folder else await asyncio.to_thread(documents.of_mix, mix[:8], {}))
             async with VlmTier(plan.vlm_urls, api_key=plan.vlm_api_key) as tier:
                 await _measure_tier(plan, mix, sent, target, tier, found, say)
             for run in loads(plan, target, sent):
@@ -115,8 +117,9 @@ async def service(plan: Plan, boxes: Path) -> AsyncIterator[Target]:
 
 
 async def warm_up(target: Target, sent: Sequence[Document]) -> None:
-    """Processes and connections as they are in a service that has been running."""
-    outcomes = await load.closed_loop(target.service, sent, in_flight=4, requests=min(8, len(sent)))
+    """Processes and connections as they are in a service that has been running: the shortest documents."""
+    shortest = sorted(sent, key=lambda document: document.pages)[:WARM_UP]
+    outcomes = await load.closed_loop(target.service, shortest, in_flight=4, requests=len(shortest))
     if not any(outcome.is_success for outcome in outcomes):
         raise ValueError(f"the service answers {outcomes[0].status or 'nothing'}\n{target.log_tail()}".rstrip())
 
@@ -128,9 +131,14 @@ def loads(plan: Plan, target: Target, sent: Sequence[Document]) -> list["Load"]:
     """Closed loops, then open ones."""
     found = []
     for in_flight in plan.concurrencies:
-        found.append(Load(target, sent, in_flight, max(plan.requests, 2 * in_flight)))
+        found.append(Load(target, sent, in_flight, _requests(plan, in_flight)))
     found += [Load(target, sent, None, 0, rate, plan.rate_seconds) for rate in plan.rates]
     return found
+
+
+def _requests(plan: Plan, in_flight: int) -> int:
+    """So many that a run is not all filling and draining; one after the other there is no such thing."""
+    return max(plan.requests, 2 * in_flight if in_flight > 1 else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +200,9 @@ async def _measure_tier(
         else direct.of_documents(target.service, sent, plan.model)
     )
     if plan.direct:
-        pages = _repeated(crops, max(plan.requests, 2 * max(plan.concurrencies, default=1)))
+        # As many as the largest run of the service has.
+        requests = max(map(_requests, repeat(plan), plan.concurrencies), default=plan.requests)
+        pages = _repeated(crops, round(requests * len(crops) / len(sent)))
         found.direct = await tier.best(pages, plan.direct)
         for run in found.direct:
             say(report.direct_line(run))
