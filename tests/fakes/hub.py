@@ -25,8 +25,8 @@ _LFS_BYTES = 10_000
 @dataclass
 class FakeHub:
     """repositories: name → path → content. sdks: path below /sdks → archive. cut: path → how often it is broken
-    off, and after how many bytes. stalled: path → bytes after which nothing comes any more. wrong: paths whose content is
-    not what the listing says. stated: path → size in the listing. requests: what was asked for; ranges: those that
+    off, and after how many bytes. stalled: path → bytes after which nothing comes any more. wrong: paths whose content
+    is not what the listing says. stated: path → size in the listing. requests: what was asked for; ranges: those that
     asked for a part."""
 
     repositories: dict[str, dict[str, bytes]]
