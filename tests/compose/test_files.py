@@ -63,6 +63,16 @@ def test_ids_that_are_none(text: str) -> None:
         compose_gpus.parsed(text)
 
 
+def test_the_official_pipeline_behind_our_gateway(docker_environ: dict[str, str]) -> None:
+    variables = {"HPS_SDK_DIR": "paddlex_hps_PaddleOCR-VL-1.6_sdk", "HPS_PADDLEX_VERSION": "3.7"}
+    services = merged(docker_environ, "compose.paddlex.yaml", **variables)["services"]
+    assert services[PIPELINE]["image"].endswith("/paddlex/hps:paddlex3.7-gpu")
+    assert "build" not in services[PIPELINE]
+    assert services[PIPELINE]["environment"] == {"PADDLEX_HPS_DEVICE_TYPE": "gpu"}
+    assert services[PIPELINE]["volumes"][0]["source"] == str(ROOT / variables["HPS_SDK_DIR"] / "server")
+    assert services[VLM]["environment"]["HPS_VLM_REPLICAS"] == "1"
+
+
 def test_triton_is_published_only_where_it_is_asked_for(docker_environ: dict[str, str]) -> None:
     assert "ports" not in merged(docker_environ)["services"][PIPELINE]
     ports = merged(docker_environ, "compose.triton.yaml", HPS_TRITON_BIND="127.0.0.1")["services"][PIPELINE]["ports"]

@@ -57,6 +57,15 @@ async def test_a_model_that_is_loaded_and_does_not_work(model: str) -> None:
         assert_error(await ready(gateway), 503, f"Model '{model}' not ready")
 
 
+async def test_a_model_that_knows_no_probe_and_answers() -> None:
+    async def answer(call: Call) -> bytes:  # as the official pipeline
+        return b'{"errorCode":422,"errorMsg":"file: Field required"}'
+
+    async with stack(http=False, vlm=True) as gateway:
+        gateway.triton.answer = answer
+        assert (await ready(gateway)).status_code == 200
+
+
 async def test_a_dead_model_process() -> None:
     async with stack(http=False, vlm=True) as gateway:
         gateway.triton.error = grpc.StatusCode.INTERNAL

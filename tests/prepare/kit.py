@@ -9,7 +9,16 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[2]
 _FILES = (
-    *("compose.yaml", "compose.cpu.yaml", ".env.example", ".dockerignore", "pyproject.toml", "README.md", "LICENSE"),
+    *(
+        "compose.yaml",
+        "compose.cpu.yaml",
+        "compose.paddlex.yaml",
+        ".env.example",
+        ".dockerignore",
+        "pyproject.toml",
+        "README.md",
+        "LICENSE",
+    ),
     *("NOTICE", "CHANGELOG.md", "gateway.Dockerfile", "pipeline.Dockerfile", "prepare.Dockerfile", "prepare.sh"),
 )
 _FOLDERS = ("src/hps/vlm_server", "src/hps/releases", "gateway", "model_repo", "vlm", "requirements")

@@ -4,6 +4,7 @@ A plain tar: KIT/ (the kit's folder, with prepare.sh), bundle/manifest.json, bun
 bundle/images.tar (docker load), bundle/models/. Verified as a whole before anything of it is installed.
 """
 
+import contextlib
 import hashlib
 import io
 import json
@@ -85,15 +86,16 @@ def verify(file: Path, say: Say) -> Manifest:
     stated: dict[str, str] = {}
     found: dict[str, str] = {}
     manifest = b""
-    for name, stream in _members(file):
-        if name == _SUMS:
-            lines = stream.read().decode().splitlines()
-            stated = {path: digest for digest, _, path in (line.partition("  ") for line in lines)}
-        elif name == _MANIFEST:
-            manifest = stream.read()
-            found[name] = hashlib.sha256(manifest).hexdigest()
-        else:
-            found[name] = _sha256(stream)
+    with _opened(file) as archive:
+        for name, stream in _members(archive):
+            if name == _SUMS:
+                lines = stream.read().decode(errors="replace").splitlines()
+                stated = {path: digest for digest, _, path in (line.partition("  ") for line in lines)}
+            elif name == _MANIFEST:
+                manifest = stream.read()
+                found[name] = hashlib.sha256(manifest).hexdigest()
+            else:
+                found[name] = _sha256(stream)
     wrong = sorted(name for name in stated.keys() | found.keys() if stated.get(name) != found.get(name))
     if not stated or wrong:
         raise PrepareError(f"{file} is damaged ({', '.join(wrong[:5]) or 'no checksums'}); nothing was installed")
@@ -111,21 +113,22 @@ def unpack(chosen: Choices, file: Path, say: Say) -> tuple[ImageLock, dict[str, 
     The images' lock and the release's models as the bundle has them. Raises PrepareError, also when this kit has locked
     other files than the bundle holds.
     """
-    with tempfile.TemporaryDirectory() as scratch:
-        for name in ("models.lock", "images.lock"):
-            _extract(file, f"{KIT}/{name}", Path(scratch) / name)
-        models, image_lock = locks.read_models(Path(scratch)), locks.read_images(Path(scratch))
-    parts = models.get(chosen.release, {})
-    _agree(locks.read_models(chosen.root).get(chosen.release, {}), parts)
-    incoming = chosen.models / weights.INCOMING / chosen.release
-    for name, stream in _members(file):
-        if name in (_IMAGES, _PREPARE):
-            say(f"loading {name}")
-            docker.load(stream)
-        elif name.startswith(_MODELS):
-            _lay(stream, incoming / _inside(name.removeprefix(_MODELS)))
-        elif name.startswith(_SDK):
-            _lay(stream, chosen.root / _inside(name.removeprefix(_SDK)))
+    with _opened(file) as archive:
+        with tempfile.TemporaryDirectory() as scratch:
+            for name in (locks.MODELS, locks.IMAGES):
+                _extract(archive, f"{KIT}/{name}", Path(scratch) / name)
+            models, image_lock = locks.read_models(Path(scratch)), locks.read_images(Path(scratch))
+        parts = models.get(chosen.release, {})
+        _agree(locks.read_models(chosen.root).get(chosen.release, {}), parts)
+        incoming = chosen.models / weights.INCOMING / chosen.release
+        for name, stream in _members(archive):
+            if name in (_IMAGES, _PREPARE):
+                say(f"loading {name}")
+                docker.load(stream)
+            elif name.startswith(_MODELS):
+                _lay(stream, incoming / _inside(name.removeprefix(_MODELS)))
+            elif name.startswith(_SDK):
+                _lay(stream, chosen.root / _inside(name.removeprefix(_SDK)))
     return _loaded(chosen, image_lock), parts
 
 
@@ -197,24 +200,29 @@ def _model_members(chosen: Choices) -> Iterator[tuple[str, Path]]:
                 yield f"{_SDK}{file.relative_to(chosen.root)}", file
 
 
-def _members(file: Path) -> Iterator[tuple[str, IO[bytes]]]:
-    """Name and content of each file, in the archive's order. Raises PrepareError."""
+def _members(archive: tarfile.TarFile) -> Iterator[tuple[str, IO[bytes]]]:
+    """Name and content of each file, in the archive's order."""
+    for entry in archive:
+        stream = archive.extractfile(entry) if entry.isreg() else None
+        if stream is not None:
+            yield entry.name, stream
+
+
+@contextlib.contextmanager
+def _opened(file: Path) -> Iterator[tarfile.TarFile]:
+    """Raises PrepareError where the archive ends too early or is none."""
     try:
         with tarfile.open(file, "r:") as archive:
-            for entry in archive:
-                stream = archive.extractfile(entry) if entry.isreg() else None
-                if stream is not None:
-                    yield entry.name, stream
-    except (OSError, tarfile.TarError, EOFError) as error:
+            yield archive
+    except (FileNotFoundError, tarfile.TarError, EOFError) as error:
         raise PrepareError(f"{file} cannot be read as a bundle: {error}") from error
 
 
-def _extract(file: Path, name: str, target: Path) -> None:
-    for found, stream in _members(file):
-        if found == name:
-            _lay(stream, target)
-            return
-    raise PrepareError(f"{file} holds no {name}")
+def _extract(archive: tarfile.TarFile, name: str, target: Path) -> None:
+    stream = archive.extractfile(name) if name in archive.getnames() else None
+    if stream is None:
+        raise PrepareError(f"the bundle holds no {name}")
+    _lay(stream, target)
 
 
 def _lay(stream: IO[bytes], target: Path) -> None:

@@ -58,7 +58,7 @@ def run(arguments: argparse.Namespace) -> int:
                 _say(f"packing {arguments.bundle}")
                 bundle.pack(chosen, arguments.bundle, _say)
         _say(f"Ready. Next: {NEXT}")
-    except PrepareError as error:
+    except (PrepareError, OSError) as error:  # a full disk, a folder that may not be written to
         print(f"prepare: {error}", file=sys.stderr)
         return 1
     return 0
@@ -109,7 +109,7 @@ def _install_bundle(root: Path, file: Path) -> None:
     config = _config(chosen, staged)
     _install(chosen, staged, config)
     if chosen.runtime == "paddlex":
-        paddlex_sdk.point(root / chosen.sdk_folder, chosen.settings.vlm_url)
+        paddlex_sdk.point(root / chosen.sdk_folder, chosen.settings.vlm_url, _serving(chosen, config))
     _write_env(root, text, _chosen_values(chosen, found) | images.variables(chosen.values, image_lock))
 
 
@@ -225,14 +225,21 @@ def _sdk_part(chosen: Choices) -> str:
 def _install_sdk(
     chosen: Choices, client: httpx.Client, locked: Mapping[str, LockedPart], config: str | None
 ) -> LockedPart:
-    folder = chosen.root / chosen.sdk_folder
-    name, part = paddlex_sdk.install(
-        client, chosen.sdk_url, folder, chosen.settings.vlm_url, locked.get(_sdk_part(chosen)), _say, _PAUSE_S
+    return paddlex_sdk.install(
+        client,
+        chosen.sdk_url,
+        chosen.root / chosen.sdk_folder,
+        chosen.settings.vlm_url,
+        _serving(chosen, config),
+        locked.get(_sdk_part(chosen)),
+        _say,
+        _PAUSE_S,
     )
-    serving = chosen.settings.vlm_model_name or pipeline_file.vlm_name(config or "")
-    if name != serving:
-        raise PrepareError(f"the SDK asks for the VLM {name}, this kit serves {serving}: set HPS_VLM_MODEL_NAME={name}")
-    return part
+
+
+def _serving(chosen: Choices, config: str | None) -> str:
+    """The name under which the VLM is served."""
+    return chosen.settings.vlm_model_name or pipeline_file.vlm_name(config or "")
 
 
 def _chosen_values(chosen: Choices, found: Host) -> dict[str, str]:
@@ -243,18 +250,17 @@ def _chosen_values(chosen: Choices, found: Host) -> dict[str, str]:
         "HPS_VLM_URL": chosen.settings.vlm_url,
     }
     gpus = host.chosen(found, chosen.devices)
-    if not gpus:
+    if not gpus or chosen.runtime == "paddlex":  # the official pipeline has limits of its own
         return values
     limits = sizing.limits(
         min(gpu.memory_gib for gpu in gpus), len(gpus), found.cores, found.memory_gib, mps=chosen.compose.vlm_mps
     )
-    sized = {"HPS_VLM_REPLICAS": limits.replicas}
-    if chosen.runtime == "":
-        sized |= {
-            "HPS_COORDINATORS": limits.coordinators,
-            "HPS_VLM_MAX_CONCURRENCY": limits.vlm_concurrency,
-            "HPS_MAX_CONCURRENT_INFERENCE_REQUESTS": limits.requests,
-        }
+    sized = {
+        "HPS_VLM_REPLICAS": limits.replicas,
+        "HPS_COORDINATORS": limits.coordinators,
+        "HPS_VLM_MAX_CONCURRENCY": limits.vlm_concurrency,
+        "HPS_MAX_CONCURRENT_INFERENCE_REQUESTS": limits.requests,
+    }
     return values | {name: str(value) for name, value in sized.items() if not chosen.is_set(name)}
 
 

@@ -19,15 +19,23 @@ CONFIG: Final = PurePosixPath("server/pipeline_config.yaml")
 
 
 def install(
-    client: httpx.Client, url: str, folder: Path, vlm_url: str, locked: LockedPart | None, say: Say, pause_s: float
-) -> tuple[str, LockedPart]:
-    """The SDK of `url` in `folder`, asking the VLM servers at `vlm_url`; its VLM name, and what the lock is to say.
+    client: httpx.Client,
+    url: str,
+    folder: Path,
+    vlm_url: str,
+    serving: str,
+    locked: LockedPart | None,
+    say: Say,
+    pause_s: float,
+) -> LockedPart:
+    """The SDK of `url` in `folder`, asking the VLM servers at `vlm_url`; what the lock is to say.
 
-    A folder that is there already is only pointed to `vlm_url`. Until all is right, `folder` does not exist. Raises
-    PrepareError.
+    serving: the name under which they serve. A folder that is there already is only pointed to `vlm_url`. Until all is
+    right, `folder` does not exist. Raises PrepareError.
     """
     if folder.exists() and locked is not None and locked.repository == url:
-        return point(folder, vlm_url), locked
+        point(folder, vlm_url, serving)
+        return locked
     if folder.exists():
         raise PrepareError(
             f"{folder} is not the SDK of {url} as this kit prepared it: move it away, and run ./prepare.sh again"
@@ -35,29 +43,34 @@ def install(
     staging = folder.parent / f".{folder.name}.incoming"
     archive = staging / f"{folder.name}.tar.gz"
     found = _fetch(client, url, archive, locked, say, pause_s)
-    unpacked = staging / "unpacked"
-    shutil.rmtree(unpacked, ignore_errors=True)
+    try:
+        unpacked = _unpacked(archive, staging / "unpacked", url) / folder.name
+        if not (unpacked / CONFIG).is_file():
+            raise PrepareError(f"{url} holds no {folder.name}/{CONFIG}; nothing was installed")
+        point(unpacked, vlm_url, serving)
+        unpacked.rename(folder)
+    finally:  # what did not do is not gone on from
+        shutil.rmtree(staging)
+    return LockedPart(url, {archive.name: found})
+
+
+def _unpacked(archive: Path, target: Path, url: str) -> Path:
     try:
         with tarfile.open(archive) as stream:
-            stream.extractall(unpacked, filter="data")
+            stream.extractall(target, filter="data")
     except (tarfile.TarError, EOFError, OSError) as error:
-        archive.unlink()
         raise PrepareError(f"{url} is no archive that can be unpacked ({error}); nothing was installed") from error
-    if not (unpacked / folder.name / CONFIG).is_file():
-        raise PrepareError(f"{url} holds no {folder.name}/{CONFIG}; nothing was installed")
-    name = point(unpacked / folder.name, vlm_url)
-    (unpacked / folder.name).rename(folder)
-    shutil.rmtree(staging)
-    return name, LockedPart(url, {archive.name: found})
+    return target
 
 
-def point(folder: Path, vlm_url: str) -> str:
-    """Points an SDK to the VLM servers; its VLM name. Raises PrepareError."""
+def point(folder: Path, vlm_url: str, serving: str) -> None:
+    """Points an SDK to the VLM servers. Raises PrepareError, also when they serve another VLM than it asks for."""
     file = folder / CONFIG
     text = pipeline_file.with_vlm_server(file.read_text(encoding="utf-8"), vlm_url)
     name = pipeline_file.vlm_name(text)
+    if name != serving:
+        raise PrepareError(f"the SDK asks for the VLM {name}, this kit serves {serving}: set HPS_VLM_MODEL_NAME={name}")
     env_file.write(file, text)
-    return name
 
 
 def _fetch(
