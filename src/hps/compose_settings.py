@@ -54,6 +54,7 @@ class ComposeSettings(BaseModel):
         "nvcr.io/nvidia/tritonserver:25.07-py3", description="What the pipeline's image is built on"
     )
     python_image: str = Field("python:3.11.13-slim-bookworm", description="What the gateway's image is built on")
+    docker_image: str = Field("docker:28.3.3-cli", description="Where ./prepare.sh gets Docker's command line from")
     torch: str = Field("torch==2.13.0", description="PyTorch for the pipeline's image, as pip takes it")
     gateway_image: str = Field("paddleocr-vl-hps-gateway:0.1.0", description="Name of the gateway's image")
     pipeline_image: str = Field("paddleocr-vl-hps-pipeline:0.1.0", description="Name of the pipeline's image")
