@@ -27,6 +27,8 @@ def parser(settings: Settings, detector: LayoutDetector) -> Parser:
         max_pixels=settings.max_image_pixels,
         pdf_scale=settings.pdf_render_scale,
         pdf_min_scale=settings.pdf_min_render_scale,
+        max_pages=settings.max_pages,
+        max_document_pixels=settings.max_document_pixels,
     )
     vlm_model = hps_settings.vlm_model(settings)
     vlm = VlmClient(
@@ -55,7 +57,12 @@ def parser(settings: Settings, detector: LayoutDetector) -> Parser:
     pipeline = Pipeline(
         pipeline_config,
         stages,
-        Limits(settings.page_window, settings.layout_in_flight, settings.health_check_timeout),
+        Limits(
+            settings.page_window,
+            settings.layout_in_flight,
+            settings.health_check_timeout,
+            window_bytes=settings.request_bitmap_bytes,
+        ),
         vlm_model=vlm_model,
         has_orientation=backends.has_orientation(settings),
         has_unwarping=backends.has_unwarping(settings),

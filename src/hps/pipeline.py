@@ -64,11 +64,13 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """page_window: pages of one request in work at once; layout_in_flight: pages at the layout model at once."""
+    """page_window: pages of one request in work at once; layout_in_flight: pages at the layout model at once;
+    window_bytes: bitmaps of the pages of a window together, for which of large pages there are fewer."""
 
     page_window: int
     layout_in_flight: int
     probe_fresh_s: float
+    window_bytes: int = 512 * 2**20
 
 
 class Pipeline:
@@ -132,21 +134,26 @@ class Pipeline:
     async def pages(
         self, document: SourceDocument, wanted: ParseOptions, context: RequestContext
     ) -> AsyncGenerator[PageOutput, None]:
-        """The document's pages in order, at most `page_window` of them in work or waiting to be taken."""
-        indices = iter(range(len(document.info.sizes)))
+        """The document's pages in order; of them in work or waiting to be taken are as many as the limits allow."""
+        sizes = deque(width * height * 3 for width, height in document.info.sizes)
         window: deque[asyncio.Task[PageOutput]] = deque()
+        held: deque[int] = deque()  # bytes of the pages of the window
 
         def admit() -> None:
-            index = next(indices, None)
-            if index is not None:
+            index = len(document.info.sizes) - len(sizes)
+            while sizes and len(window) < self._limits.page_window:
+                if window and sum(held) + sizes[0] > self._limits.window_bytes:
+                    return
+                held.append(sizes.popleft())
                 window.append(asyncio.create_task(self._page_or_failure(document, index, wanted, context)))
+                index += 1
 
         try:
-            for _ in range(self._limits.page_window):
-                admit()
+            admit()
             while window:
                 await _first_in_line(window)
                 output = window.popleft().result()
+                held.popleft()
                 admit()
                 yield output
         finally:

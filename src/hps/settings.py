@@ -106,9 +106,18 @@ class Settings(BaseSettings):
     decode_workers: int = Field(2, ge=1, le=64, description="Processes that decode files, for each coordinator")
     decode_timeout: float = Field(60, gt=0, description="Seconds for one page to be decoded")
     max_image_pixels: int = Field(178_956_970, ge=1, description="Largest page that is decoded")
+    max_pages: int = Field(
+        2000, ge=1, description="Most pages that are processed of one document; with more, it is refused"
+    )
+    max_document_pixels: int = Field(
+        20_000_000_000, ge=1, description="Most pixels of these pages together, for which a document is decoded"
+    )
     pdf_render_scale: float = Field(2.0, gt=0, le=10, description="PDF pixels a point; 2.0 is 144 dpi")
     pdf_min_render_scale: float = Field(0.1, gt=0, le=10, description="Scale under which a huge PDF page is refused")
     page_window: int = Field(8, ge=1, le=256, description="Pages of one request held in memory at once")
+    request_bitmap_bytes: int = Field(
+        512 * 2**20, ge=1, description="Bitmaps of these pages together: of large pages fewer are held, at least one"
+    )
     url_input: Literal["off", "public", "any"] = Field(
         "public", description="Which URLs `file` may name: none, public addresses, or any"
     )

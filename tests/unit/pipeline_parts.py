@@ -212,6 +212,7 @@ async def assembled(
     publication: storage.Publication | None = None,
     page_window: int = 4,
     probe_fresh_s: float = 60,
+    window_bytes: int = 2**29,
 ) -> AsyncIterator[Parts]:
     """A pipeline over a running decoder, which stays the caller's."""
     layout, vlm = layout or Layout(), vlm or Vlm()
@@ -221,7 +222,7 @@ async def assembled(
     pipeline = Pipeline(
         config or PipelineConfig(),
         stages,
-        Limits(page_window, 4, probe_fresh_s),
+        Limits(page_window, 4, probe_fresh_s, window_bytes),
         vlm_model=MODEL,
         has_orientation=layout.inputs.orientation is not None,
         has_unwarping=layout.inputs.unwarping is not None,

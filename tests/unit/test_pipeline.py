@@ -91,6 +91,25 @@ async def test_no_more_pages_than_the_window_are_in_work(decoder: DecodePool) ->
         assert len(texts(await work)) == 4
 
 
+@pytest.mark.parametrize(
+    ("pages_of_memory", "expected"), [(0.5, [100]), (1.0, [100]), (2.5, [100, 110]), (9.0, [100, 110, 120, 130])]
+)
+async def test_no_more_bitmaps_than_the_memory_of_a_window(
+    decoder: DecodePool, pages_of_memory: float, expected: list[int]
+) -> None:
+    """One page always: a page larger than the window is parsed alone."""
+    height, width, channels = page(100).shape
+    async with assembled(decoder, window_bytes=int(pages_of_memory * height * width * channels * 1.1)) as parts:
+        parts.vlm.hold(100)
+        work = asyncio.create_task(parsed(parts, document(100, 110, 120, 130)))
+        await parts.vlm.until_seen(len(expected))
+        for other in ("a", "b"):  # see above
+            await parsed(parts, png(page(300)), other)
+        assert sorted({width for _, width in parts.layout.calls} - {300}) == expected
+        parts.vlm.held[100].set()
+        assert texts(await work) == [f"text {width}" for width in (100, 110, 120, 130)]
+
+
 @pytest.mark.parametrize("stage", ["layout", "vlm"])
 async def test_a_page_that_fails_ends_its_request_at_once_and_frees_all_turns(decoder: DecodePool, stage: str) -> None:
     async with assembled(decoder) as parts:

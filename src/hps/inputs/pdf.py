@@ -50,7 +50,8 @@ class OpenedPdf:
             self._document.init_forms()
             self.total_pages = len(self._document)
             processed = self.total_pages if max_pages is None else min(self.total_pages, max_pages)
-            self.sizes = tuple(self._size(index, limits) for index in range(processed))
+            limits.check_pages(processed, "The PDF")
+            self.sizes = limits.checked_sizes((self._size(index, limits) for index in range(processed)), "The PDF")
         except BaseException:
             self.close()
             raise

@@ -6,6 +6,7 @@ the plain JPEG, the daily load, by libjpeg-turbo straight into the bitmap: the s
 
 import mmap
 import re
+import struct
 from collections.abc import Callable
 from contextlib import suppress
 from typing import Final
@@ -53,6 +54,7 @@ _UPRIGHT: Final = {
 }
 _TURNED: Final = frozenset({5, 6, 7, 8})
 _STRIP_BYTES: Final = 32 << 20
+_MAX_FRAMES: Final = 100_000  # that are counted; how many are processed is in the limits
 _WHITE: Final = (255, 255, 255)
 _BLACK: Final = (0, 0, 0)
 _LIGHT: Final = 200  # grey level from which on text is lost on white
@@ -100,11 +102,14 @@ class OpenedTiff:
 
     kind: Final = "tiff"
 
-    def __init__(self, image: TiffImagePlugin.TiffImageFile, limits: DecodeLimits, max_pages: int | None) -> None:
+    def __init__(
+        self, image: TiffImagePlugin.TiffImageFile, frames: int, limits: DecodeLimits, max_pages: int | None
+    ) -> None:
         self._image = image
-        self.total_pages: int = image.n_frames
-        processed = self.total_pages if max_pages is None else min(self.total_pages, max_pages)
-        self.sizes = tuple(self._size(index, limits) for index in range(processed))
+        self.total_pages = frames
+        processed = frames if max_pages is None else min(frames, max_pages)
+        limits.check_pages(processed, "The TIFF")
+        self.sizes = limits.checked_sizes((self._size(index, limits) for index in range(processed)), "The TIFF")
 
     def _size(self, index: int, limits: DecodeLimits) -> tuple[int, int]:
         self._seek(index)
@@ -135,11 +140,12 @@ def open_image(
     """path, data: of the same file. `image_format` is a name of `sources.DECODABLE_IMAGES`. Reads headers only."""
     if image_format != "TIFF":
         return OpenedImage(path, data, image_format, limits)
+    frames = tiff_frames(memoryview(data))
     image = _read_header(path, "TIFF")
     assert isinstance(image, TiffImagePlugin.TiffImageFile)
     try:
-        if _frames(image) > 1:
-            return OpenedTiff(image, limits, max_pages)
+        if frames > 1:
+            return OpenedTiff(image, frames, limits, max_pages)
     except BaseException:
         image.close()
         raise
@@ -166,13 +172,27 @@ def _read_header(path: str, image_format: str) -> ImageFile.ImageFile:
         raise InvalidInput("The image is damaged: its header cannot be read") from error
 
 
-def _frames(image: TiffImagePlugin.TiffImageFile) -> int:
+def tiff_frames(data: memoryview) -> int:
+    """Frames of a TIFF, by their chain alone: Pillow reads each of them and takes a minute for what a bomb holds.
+
+    A chain that leads back into itself ends there, as it does for Pillow. Raises InvalidInput for one that leads out of
+    the file, whose missing pages nobody would miss, and for one without end.
+    """
+    head = bytes(data[:4])
+    order = "<" if head.startswith(b"II") else ">"
+    count, entry_bytes, offset = ("Q", 20, "Q") if b"+" in head else ("H", 12, "I")
+    seen: set[int] = set()
     try:
-        return int(image.n_frames)
-    except MemoryError:
-        raise
-    except Exception as error:  # see _load
+        (at,) = struct.unpack_from(order + offset, data, 8 if offset == "Q" else 4)
+        while at and at not in seen:
+            seen.add(at)
+            if len(seen) > _MAX_FRAMES:
+                raise InvalidInput(f"The TIFF has too many pages: more than {_MAX_FRAMES}")
+            (entries,) = struct.unpack_from(order + count, data, at)
+            (at,) = struct.unpack_from(order + offset, data, at + struct.calcsize(count) + entries * entry_bytes)
+    except (struct.error, OverflowError) as error:
         raise InvalidInput("The image is damaged: its header cannot be read") from error
+    return max(1, len(seen))
 
 
 def _load(image: ImageFile.ImageFile, message: str) -> None:
