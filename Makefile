@@ -20,7 +20,7 @@ DCLINT       := tests/compose/dclint
 CODE   := src gateway model_repo tests benchmarks samples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch demo up test compose-check compose-test test-torch check format unit contract e2e setup-paddlex bench bench-compare bench-record soak settings lock clean
+.PHONY: help setup setup-torch demo up test compose-check compose-test test-torch check format unit contract e2e setup-paddlex bench bench-compare bench-record soak settings audit lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -107,8 +107,11 @@ soak: setup ## 20,000 pages (about an hour): does any process grow?
 settings: setup ## rewrite .env.example and the settings in compose.yaml, README.md and docs/settings.md
 	$(BIN)/python -m hps.settings_reference
 
+audit: setup ## known weaknesses of what the locks pin; without the Internet it says so (AUDIT=strict: fails)
+	$(BIN)/python requirements/audit.py
+
 lock: ## rewrite the lock files (needs uv)
 	requirements/lock.sh
 
 clean:
-	rm -rf $(VENV) $(TORCH_VENV) $(CHECKS_VENV) $(DCLINT)/node_modules $(PADDLEX_VENV) build dist .mypy_cache .pytest_cache .ruff_cache
+	rm -rf $(VENV) $(TORCH_VENV) .venv-audit $(CHECKS_VENV) $(DCLINT)/node_modules $(PADDLEX_VENV) build dist .mypy_cache .pytest_cache .ruff_cache
