@@ -41,7 +41,7 @@ class ComposeSettings(BaseModel):
     # --- VLM container ---
     vlm_replicas: str = Field("auto", description="vLLM servers on a GPU; auto: as many as its memory carries")
     vlm_mps: bool = Field(False, description="Let their kernels overlap through NVIDIA MPS")
-    vlm_model: str | None = Field(None, description="Folder of the weights in the container (unset: the prepared one)")
+    vlm_model: str | None = Field(None, description="Folder of the weights in the VLM container")
     vlm_kv_cache_gib: float | None = Field(None, description="KV cache of a server (unset: from the GPU's memory)")
     vlm_api_processes: int | None = Field(None, description="HTTP processes of a server (unset: 4 for one, else 1)")
     vlm_hang_timeout: float = Field(15, description="Seconds without an answer after which a server is started anew")
@@ -64,6 +64,14 @@ class ComposeSettings(BaseModel):
         None, description="The official pipeline for HPS_RUNTIME=paddlex (unset: that of HPS_PADDLEX_VERSION)"
     )
     ca_file: str = Field("/dev/null", description="CA certificate for building behind a proxy that inspects TLS")
+
+    # --- TLS and cache ---
+    tls_image: str = Field("haproxy:3.0", description="What ends TLS with compose.tls.yaml")
+    tls_certs_dir: str = Field("./certs", description="Folder of tls.pem: certificate, chain and key")
+    tls_answer_timeout: str = Field("660s", description="Time for an answer; longer than HPS_INFERENCE_TIMEOUT")
+    cache_image: str = Field("redis:7.2-bookworm", description="Redis of compose.cache.yaml")
+    cache_memory: str = Field("2gb", description="Memory of kept answers with compose.cache.yaml")
+    cache_container_memory: str = Field("3g", description="Memory of its container")
 
     # --- limits of the containers ---
     gateway_memory: str = Field("4g", description="Memory of the gateway")
@@ -91,10 +99,12 @@ FIXED_IN_CONTAINERS: Final = frozenset(
     }
 )
 
-# Fields of Settings whose default on a GPU host is another.
+# Fields of both classes whose default in compose.yaml is another, or depends on the release.
 CONTAINER_DEFAULTS: Final = {
     "layout_backend": "transformers",
     "layout_model_dir": "/models/RELEASE/layout",
     "layout_compile_cache": "/cache",
+    "vlm_replicas": "auto",
+    "vlm_model": "/models/RELEASE/vlm",
     "pipeline_config": "/models/RELEASE/pipeline_config.yaml",
 }
