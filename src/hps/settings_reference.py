@@ -1,6 +1,7 @@
 """`python -m hps.settings_reference [--check]`: writes what the settings' modules say to where users read it.
 
-.env.example as a whole; compose.yaml, README.md, README.zh-CN.md and docs/settings.md between their marks.
+.env.example as a whole; compose.yaml, README.md and docs/settings.md between their marks. (README.zh-CN.md is
+written by hand; a test compares it.)
 """
 
 import inspect
