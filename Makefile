@@ -20,7 +20,7 @@ DCLINT       := tests/compose/dclint
 CODE   := src gateway model_repo tests benchmarks samples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch demo up test compose-check compose-test test-torch check format unit contract e2e setup-paddlex bench bench-compare bench-record soak settings audit lock clean
+.PHONY: help setup setup-torch demo up test compose-check compose-test test-torch check format unit contract e2e setup-paddlex bench bench-compare bench-record soak settings fuzz audit lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -53,9 +53,9 @@ test: check ## everything: lint, types, unit, contract, end to end with the real
 	$(BIN)/pytest -q tests --ignore tests/compose
 
 compose-check: $(CHECKS_READY) ## lint of Dockerfiles, Compose files and scripts
-	$(CHECKS_BIN)/hadolint gateway.Dockerfile pipeline.Dockerfile vlm/Dockerfile
+	$(CHECKS_BIN)/hadolint gateway.Dockerfile pipeline.Dockerfile prepare.Dockerfile vlm/Dockerfile
 	$(CHECKS_BIN)/shellcheck .ci/run $(wildcard *.sh) vlm/*.sh tests/compose/*.sh benchmarks/gpu/*.sh requirements/*.sh
-	$(CHECKS_BIN)/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml compose.triton.yaml
+	$(CHECKS_BIN)/check-jsonschema --builtin-schema vendor.compose-spec compose.yaml compose.triton.yaml compose.cache.yaml
 	$(DCLINT)/node_modules/.bin/dclint -c .dclintrc.yaml $(wildcard compose*.yaml)
 
 $(CHECKS_READY): requirements/checks.txt $(DCLINT)/package-lock.json
@@ -106,6 +106,9 @@ soak: setup ## 20,000 pages (about an hour): does any process grow?
 
 settings: setup ## rewrite .env.example and the settings in compose.yaml, README.md and docs/settings.md
 	$(BIN)/python -m hps.settings_reference
+
+fuzz: setup ## 20,000 mutated files on the decoders, schemathesis on the gateway (about an hour)
+	$(BIN)/python -m tests.fuzz
 
 audit: setup ## known weaknesses of what the locks pin; without the Internet it says so (AUDIT=strict: fails)
 	$(BIN)/python requirements/audit.py

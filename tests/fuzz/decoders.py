@@ -1,0 +1,107 @@
+"""Mutated files through the decoder processes: what became of each, and what they cost."""
+
+import asyncio
+import time
+from collections import Counter
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+
+import psutil
+
+from hps.context import RequestContext
+from hps.errors import InvalidInput
+from hps.inputs.limits import DecodeLimits
+from hps.inputs.pool import DecodePool
+from tests.fuzz.mutations import Input, inputs
+
+LIMITS = DecodeLimits(max_pixels=20_000_000, max_pages=200, max_document_pixels=200_000_000, memory_bytes=2 << 30)
+PAGE_S = 10.0
+HANGS_S = 60.0
+PAGES = 2  # of each document that are decoded
+WARM_UP = 300  # inputs after which memory is compared: libraries and their caches are loaded by then
+
+
+@dataclass
+class Outcome:
+    """crashes: inputs that ended a decoder process (contained: others go on). unexpected, hung: faults of ours."""
+
+    decoded: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    slow: list[Input] = field(default_factory=list)
+    crashes: list[Input] = field(default_factory=list)
+    unexpected: list[tuple[Input, str]] = field(default_factory=list)
+    hung: list[Input] = field(default_factory=list)
+    longest_s: float = 0.0
+    memory: tuple[int, int] = (0, 0)
+
+    @property
+    def inputs(self) -> int:
+        return self.decoded + self.refused.total() + len(self.unexpected) + len(self.hung)
+
+    @property
+    def growth(self) -> float:
+        return self.memory[1] / self.memory[0] - 1 if self.memory[0] else 0.0
+
+
+async def run(count: int, seed: int, *, workers: int = 2) -> Outcome:
+    outcome = Outcome()
+    pool = DecodePool(workers, limits=LIMITS, page_timeout_s=PAGE_S)
+    await pool.start()
+    try:
+        source = inputs(count, seed)
+        await _all(pool, source, outcome, min(WARM_UP, count), workers)
+        before = await _at_rest(pool)
+        await _all(pool, source, outcome, count, workers)
+        outcome.memory = (before, await _at_rest(pool))
+    finally:
+        await pool.close()
+    return outcome
+
+
+async def _all(pool: DecodePool, source: Iterable[Input], outcome: Outcome, most: int, workers: int) -> None:
+    """Takes `most` inputs at most, so many at a time."""
+    remaining = iter(source)
+    taken = 0
+
+    async def take() -> None:
+        nonlocal taken
+        while taken < most and (given := next(remaining, None)) is not None:
+            taken += 1
+            await _one(pool, given, outcome)
+
+    await asyncio.gather(*(take() for _ in range(workers)))
+
+
+async def _one(pool: DecodePool, given: Input, outcome: Outcome) -> None:
+    started = time.monotonic()
+    try:
+        async with asyncio.timeout(HANGS_S):
+            await _decode(pool, given)
+        outcome.decoded += 1
+    except InvalidInput as error:
+        outcome.refused[error.message] += 1
+        if "the decoder failed on it" in error.message:
+            outcome.crashes.append(given)
+        if "takes too long" in error.message:
+            outcome.slow.append(given)
+    except TimeoutError:
+        outcome.hung.append(given)
+    except Exception as error:  # the border of an experiment: whatever else there is, is what we look for
+        outcome.unexpected.append((given, repr(error)))
+    outcome.longest_s = max(outcome.longest_s, time.monotonic() - started)
+
+
+async def _decode(pool: DecodePool, given: Input) -> None:
+    context = RequestContext.within(f"input {given.number}", 2 * HANGS_S)
+    async with await pool.open(given.data, given.file_type, context) as document:
+        for index, (width, height) in enumerate(document.info.sizes[:PAGES]):
+            page = await document.page(index)
+            assert page.shape == (height, width, 3)
+
+
+async def _at_rest(pool: DecodePool) -> int:
+    """Bytes of this process and the decoders', shared pages counted once, once they have settled."""
+    for given in inputs(8, seed=0):  # a fresh decoder has all loaded too
+        await _one(pool, given, Outcome())
+    processes = [psutil.Process(), *(psutil.Process(pid) for pid in pool.pids)]
+    return sum(process.memory_full_info().pss for process in processes)
