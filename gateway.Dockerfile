@@ -26,6 +26,6 @@ ENV PATH=/opt/hps/bin:$PATH PYTHONUNBUFFERED=1 PYTHONDONTWRITEBYTECODE=1 IN_HPS_
 USER 10001:10001
 EXPOSE 8080
 # Whether this process answers. Whether the service is ready is /health/ready, which is not ours alone.
-HEALTHCHECK --interval=10s --timeout=5s --retries=3 --start-period=60s \
+HEALTHCHECK --interval=10s --timeout=10s --retries=3 --start-period=60s \
     CMD ["python3", "-m", "hps.liveness", "gateway"]
 CMD ["python3", "-m", "gateway"]

@@ -1,19 +1,17 @@
-"""What the health checks of the containers run: `python -m hps.liveness gateway | pipeline | recogniser PORT`.
+"""What the health checks of the containers run: `python -m hps.liveness pipeline`, or `NAME PORT` for an HTTP service.
 
 Docker restarts what ends, not what is unhealthy. So the check ends it: once a service that was well has failed `LIMIT`
 checks in a row, all processes of its container are killed, and the restart policy does the rest.
 """
 
+import http.client
 import os
 import signal
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
-
-import httpx
-
-from hps.settings import SettingsError, load
 
 LIMIT = 6  # a minute at the interval of the images
 TIMEOUT_S = 4.0
@@ -23,43 +21,54 @@ CONTAINER_VARIABLE = "IN_HPS_CONTAINER"
 
 def main(arguments: Sequence[str]) -> int:
     """0 when the service answers, else 1."""
-    part, *rest = arguments
-    problem = _problem(part, rest)
+    name, *rest = arguments
+    probe = partial(http_problem, int(rest[0])) if rest else pipeline_problem
     kill = _kill_all if os.environ.get(CONTAINER_VARIABLE) else None
-    record(problem, Path(tempfile.gettempdir()) / f"hps-liveness-{part}", kill)
+    problem = checked(probe, Path(tempfile.gettempdir()) / f"hps-liveness-{name}", kill)
     if problem is not None:
         print(problem)
     return 0 if problem is None else 1
 
 
-def record(problem: str | None, file: Path, kill: Callable[[], None] | None) -> None:
-    """Counts the failures in a row in `file`, which is there once the service has been well; calls `kill` at LIMIT."""
+def checked(probe: Callable[[], str | None], file: Path, kill: Callable[[], None] | None) -> str | None:
+    """What `probe` says. `file` counts failures in a row and is there once the service has been well: before that it is
+    starting, which may take long, and Docker's start period watches over it. Calls `kill` at LIMIT."""
+    before = int(file.read_text() or 0) if file.exists() else None
+    if before is not None and before < LIMIT:
+        # Failed until it is not: Docker kills a check that takes too long, and that has to count.
+        file.write_text(str(before + 1))
+        problem = probe()
+    else:
+        problem = probe() if before is None else f"{before} checks in a row have failed"
     if problem is None:
         file.write_text("0")
-        return
-    if not file.exists():  # still starting, which may take long; Docker's start period watches over that
-        return
-    failures = int(file.read_text() or 0) + 1
-    file.write_text(str(failures))
-    if failures >= LIMIT and kill is not None:
-        print(f"{failures} checks in a row have failed: ending the container", flush=True)
+    elif before is not None and before + 1 >= LIMIT and kill is not None:
+        print(f"{problem}; the last of {LIMIT} checks in a row: ending the container", flush=True)
+        file.unlink()
         kill()
+    return problem
 
 
-def _problem(part: str, rest: Sequence[str]) -> str | None:
+def pipeline_problem() -> str | None:
+    from hps.settings import SettingsError, load
+    from hps.triton import check
+
     try:
-        settings = load()
+        return check.problem(load(), TIMEOUT_S)
     except SettingsError as error:
         return str(error)
-    if part == "pipeline":
-        from hps.triton import check
 
-        return check.problem(settings, TIMEOUT_S)
-    port = settings.port if part == "gateway" else int(rest[0])
+
+def http_problem(port: int) -> str | None:
+    """Of the service at this port, by its /health. With the standard library alone: a busy host takes long to import."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     try:
-        status = httpx.get(f"http://127.0.0.1:{port}/health", timeout=TIMEOUT_S, trust_env=False).status_code
-    except httpx.HTTPError as error:
+        connection.request("GET", "/health")
+        status = connection.getresponse().status
+    except (OSError, http.client.HTTPException) as error:
         return type(error).__name__
+    finally:
+        connection.close()
     return None if status == 200 else f"status {status}"
 
 
