@@ -27,5 +27,5 @@ USER 10001:10001
 EXPOSE 8080
 # Whether this process answers. Whether the service is ready is /health/ready, which is not ours alone.
 HEALTHCHECK --interval=10s --timeout=10s --retries=3 --start-period=60s \
-    CMD ["python3", "-m", "hps.liveness", "gateway"]
+    CMD ["python3", "-m", "hps.liveness", "gateway", "8080"]
 CMD ["python3", "-m", "gateway"]

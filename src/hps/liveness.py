@@ -24,29 +24,34 @@ def main(arguments: Sequence[str]) -> int:
     name, *rest = arguments
     probe = partial(http_problem, int(rest[0])) if rest else pipeline_problem
     kill = _kill_all if os.environ.get(CONTAINER_VARIABLE) else None
-    problem = checked(probe, Path(tempfile.gettempdir()) / f"hps-liveness-{name}", kill)
-    if problem is not None:
-        print(problem)
-    return 0 if problem is None else 1
+    return checked(probe, Path(tempfile.gettempdir()) / f"hps-liveness-{name}", kill)
 
 
-def checked(probe: Callable[[], str | None], file: Path, kill: Callable[[], None] | None) -> str | None:
-    """What `probe` says. `file` counts failures in a row and is there once the service has been well: before that it is
-    starting, which may take long, and Docker's start period watches over it. Calls `kill` at LIMIT."""
+def checked(probe: Callable[[], str | None], file: Path, kill: Callable[[], None] | None) -> int:
+    """0 when `probe` finds no problem, else 1 and the problem is printed; calls `kill` at LIMIT.
+
+    `file` counts failures in a row and is there once the service has been well: before that it is starting, which may
+    take long, and Docker's start period watches over it.
+    """
     before = int(file.read_text() or 0) if file.exists() else None
-    if before is not None and before < LIMIT:
+    if before is not None:
         # Failed until it is not: Docker kills a check that takes too long, and that has to count.
         file.write_text(str(before + 1))
-        problem = probe()
-    else:
-        problem = probe() if before is None else f"{before} checks in a row have failed"
-    if problem is None:
+        if before >= LIMIT and kill is not None:
+            _end(file, kill)
+    if (problem := probe()) is None:
         file.write_text("0")
-    elif before is not None and before + 1 >= LIMIT and kill is not None:
-        print(f"{problem}; the last of {LIMIT} checks in a row: ending the container", flush=True)
-        file.unlink()
-        kill()
-    return problem
+        return 0
+    print(problem, flush=True)
+    if before is not None and before + 1 >= LIMIT and kill is not None:
+        _end(file, kill)
+    return 1
+
+
+def _end(file: Path, kill: Callable[[], None]) -> None:
+    print(f"{LIMIT} checks in a row have failed: ending the container", flush=True)
+    file.unlink()  # it may outlive the service, which then starts from nothing
+    kill()
 
 
 def pipeline_problem() -> str | None:
@@ -60,7 +65,7 @@ def pipeline_problem() -> str | None:
 
 
 def http_problem(port: int) -> str | None:
-    """Of the service at this port, by its /health. With the standard library alone: a busy host takes long to import."""
+    """Of the service at this port, by its /health. From the standard library: a busy host takes long to import more."""
     connection = http.client.HTTPConnection("127.0.0.1", port, timeout=TIMEOUT_S)
     try:
         connection.request("GET", "/health")

@@ -1,10 +1,17 @@
 """What becomes of checks in a row; the ends of containers themselves are tested by tests/compose."""
 
+import asyncio
 from pathlib import Path
 
 import pytest
+from starlette.applications import Starlette
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route
 
-from hps.liveness import LIMIT, checked
+from hps.liveness import LIMIT, checked, http_problem
+from hps.ports import free_port
+from tests.fakes.server import Server
 
 
 class Killed(Exception):
@@ -60,3 +67,16 @@ def test_outside_of_a_container_nothing_is_killed(tmp_path: Path) -> None:
     file = tmp_path / "count"
     checked(well, file, None)
     assert [checked(broken, file, None) for _ in range(2 * LIMIT)] == [1] * 2 * LIMIT
+
+
+@pytest.mark.parametrize(("status", "problem"), [(200, None), (503, "status 503")])
+async def test_an_http_service_is_asked_for_its_health(status: int, problem: str | None) -> None:
+    async def health(_: Request) -> Response:
+        return Response(status_code=status)
+
+    async with Server(Starlette(routes=[Route("/health", health)])) as server:
+        assert await asyncio.to_thread(http_problem, server.port) == problem
+
+
+def test_an_http_service_that_is_gone() -> None:
+    assert http_problem(free_port()) == "ConnectionRefusedError"
