@@ -110,3 +110,19 @@ def test_slots_are_never_exceeded_and_never_lost(limit: int, visits: list[tuple[
         assert limiter.waiting == 0
 
     asyncio.run(scenario())
+
+
+async def test_a_limit_that_rises_lets_in_who_waits_and_one_that_falls_sends_nobody_away() -> None:
+    crowd = Crowd(FairLimiter(1))
+    tasks = [crowd.join("a", n) for n in range(4)]
+    await crowd.settle()
+    crowd.limiter.resize(3)
+    await crowd.settle()
+    assert (crowd.limiter.held, crowd.limiter.waiting) == (3, 1)
+    crowd.limiter.resize(1)
+    await crowd.let_go(2)
+    assert (crowd.limiter.held, crowd.limiter.waiting) == (1, 1)
+    with pytest.raises(ValueError):
+        crowd.limiter.resize(0)
+    await crowd.let_go(2)
+    await asyncio.gather(*tasks)

@@ -58,6 +58,11 @@ class _Message(BaseModel):
     content: list[_Part]
 
 
+class _StreamOptions(BaseModel):
+    model_config = ConfigDict(extra="ignore")
+    include_usage: bool = False
+
+
 class _ChatRequest(BaseModel):
     """Sampling parameters are accepted and ignored: there is nothing to sample here."""
 
@@ -65,16 +70,18 @@ class _ChatRequest(BaseModel):
     model: str
     messages: list[_Message] = Field(min_length=1, max_length=1)
     stream: bool = False
+    stream_options: _StreamOptions = _StreamOptions()
 
 
 @dataclass(frozen=True, slots=True)
 class Question:
-    """What a request asks; `picture` is still encoded."""
+    """What a request asks; `picture` is still encoded. wants_usage: at the end of a stream; a whole answer has it."""
 
     model: str
     prompt: str
     picture: bytes
     is_stream: bool
+    wants_usage: bool = False
 
 
 def question(body: bytes) -> Question:
@@ -90,7 +97,8 @@ def question(body: bytes) -> Question:
     if len(urls) != 1:
         raise ChatError(400, f"The message must carry one image_url part, not {len(urls)}", param="messages")
     prompt = "".join(part.text for part in parts if part.type == "text")
-    return Question(request.model, prompt, _picture_bytes(urls[0]), request.stream)
+    picture = _picture_bytes(urls[0])
+    return Question(request.model, prompt, picture, request.stream, request.stream_options.include_usage)
 
 
 def _picture_bytes(url: str) -> bytes:
@@ -133,21 +141,24 @@ def completion(asked: Question, request_id: str, text: str) -> dict[str, Any]:
                 "finish_reason": "stop",
             }
         ],
-        "usage": {
-            "prompt_tokens": len(asked.prompt),
-            "completion_tokens": len(text),
-            "total_tokens": len(asked.prompt) + len(text),
-        },
+        "usage": _usage(asked, text),
     }
 
 
 def completion_events(asked: Question, request_id: str, text: str) -> bytes:
-    """The same as server-sent events: all text in one delta, the end, `[DONE]`."""
+    """The same as server-sent events: all text in one delta, the end, the usage, `[DONE]`."""
     base = _envelope(asked, request_id, "chat.completion.chunk")
     deltas: list[tuple[dict[str, str], str | None]] = [({"role": "assistant", "content": text}, None), ({}, "stop")]
     chunks = [base | {"choices": [{"index": 0, "delta": delta, "finish_reason": reason}]} for delta, reason in deltas]
+    if asked.wants_usage:
+        chunks.append(base | {"choices": [], "usage": _usage(asked, text)})
     lines = [json.dumps(chunk, ensure_ascii=False) for chunk in chunks]
     return "".join(f"data: {line}\n\n" for line in [*lines, "[DONE]"]).encode()
+
+
+def _usage(asked: Question, text: str) -> dict[str, int]:
+    prompt, written = len(asked.prompt), len(text)
+    return {"prompt_tokens": prompt, "completion_tokens": written, "total_tokens": prompt + written}
 
 
 def _envelope(asked: Question, request_id: str, kind: str) -> dict[str, Any]:

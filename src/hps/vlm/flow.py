@@ -1,11 +1,13 @@
 """How many blocks of ours one server can use, found from what it says of itself. Pure."""
 
+from collections import deque
 from dataclasses import dataclass
 from typing import Final
 
 # A server that has this many waiting will not run dry before the next look; more only makes others wait behind them.
 _WAITING_MIN: Final = 4
 _WAITING_SHARE: Final = 1 / 8
+_LOOKS: Final = 3
 _LIMIT_MIN: Final = 4
 _GROWTH_SHARE: Final = 1 / 4
 # Without its own word: a block that takes this long stands in a queue, or in a batch that is too large for the server.
@@ -25,19 +27,19 @@ class ServerLoad:
 class Flow:
     """The limit for one server. It falls when requests queue there, and rises while it is used up and none does.
 
-    A queue seen once may be a burst that has just arrived, so two looks must see it.
+    A queue that is seen once may be a burst that has just arrived and is about to be taken in, so several looks must.
     """
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._queued_before = 0
+        self._queues = deque([0] * _LOOKS, maxlen=_LOOKS)
         self.limit = most
 
     def saw(self, load: ServerLoad, ours: int) -> None:
         """ours: our blocks there at that moment."""
         wanted = max(_WAITING_MIN, int(load.running * _WAITING_SHARE))
-        queued = min(load.waiting, self._queued_before)
-        self._queued_before = load.waiting
+        self._queues.append(load.waiting)
+        queued = min(self._queues)
         if queued > wanted:
             share = min(1.0, ours / (load.running + load.waiting))
             self._limit_to(ours - int((queued - wanted) * share))

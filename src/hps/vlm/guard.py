@@ -3,7 +3,7 @@
 A block that a model reads over and over until its token limit holds a place in the servers for thousands of tokens,
 and its text is cut back afterwards all the same. What is stopped early is cut back to the same text: it is stopped
 only when the rules of the clean-up would already shorten it, by so much that it cannot be anything but a loop.
-(A phrase that is cut mid-way leaves another part of itself, as it does wherever the token limit happens to fall.)
+(How much of the phrase is left over depends on where the text happens to end, here as at the token limit.)
 Pure.
 """
 
@@ -27,13 +27,12 @@ def is_loop(text: str, loop_chars: int) -> bool:
     cut = text_cleanup.without_repetition(text, min_chars=loop_chars)
     if len(text) - len(cut) < _CERTAIN_CHARS:
         return False
-    lines = _last_complete_lines(text)
-    return len(lines) < 2 or (len(lines) == _CERTAIN_LINES and len(set(lines)) == 1)
+    lines = _complete_lines(text)[-_CERTAIN_LINES:]
+    return not lines or (len(lines) == _CERTAIN_LINES and len(set(lines)) == 1)
 
 
-def _last_complete_lines(text: str) -> Sequence[str]:
-    lines = [line.strip() for line in text.strip().split("\n")]
-    return [line for line in (lines[:-1] or lines) if line][-_CERTAIN_LINES:]
+def _complete_lines(text: str) -> Sequence[str]:
+    return [line for line in map(str.strip, text.split("\n")[:-1]) if line]
 
 
 class LoopWatch:

@@ -98,6 +98,14 @@ async def test_stream_sends_one_delta_and_the_end(client: httpx.AsyncClient) -> 
     assert events[2] == "[DONE]"
 
 
+async def test_a_stream_says_its_usage_when_asked(client: httpx.AsyncClient) -> None:
+    plain = (await ask(client)).json()
+    response = await ask(client, stream=True, stream_options={"include_usage": True})
+    events = [line.removeprefix("data: ") for line in response.text.split("\n\n") if line]
+    assert json.loads(events[2])["usage"] == plain["usage"]
+    assert events[3] == "[DONE]"
+
+
 @pytest.mark.parametrize(
     ("path", "content", "status"),
     [
