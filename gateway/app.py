@@ -32,7 +32,7 @@ def create_app(settings: Settings, backend: Backend | None = None) -> FastAPI:
     """
     used: Backend = TritonBackend(settings.triton_url) if backend is None else backend
     is_ours = backend is None
-    models = Models(used)
+    models = Models(used, settings.triton_outage)
     timeout_s = settings.health_check_timeout
     vlm = VlmServer(
         settings.vlm_url, hps_settings.vlm_model(settings), api_key=settings.vlm_api_key, timeout_s=timeout_s

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import random
 import time
 import uuid
 from dataclasses import dataclass, field
@@ -11,6 +12,13 @@ from hps import contract
 from hps.errors import BackendError, Unavailable
 
 NEVER = float("-inf")
+
+# Between two tries, doubled each time, with jitter: who waited for the same restart must not come back together.
+FIRST_PAUSE_S = 0.1
+LONGEST_PAUSE_S = 1.0
+# A call that ends sooner was not begun; one that took longer may itself be what took the models away.
+BEGUN_S = 0.2
+MOST_LOSSES = 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,15 +37,42 @@ class _Record:
 
 
 class Models:
-    """Calls through `backend`, remembering each model's last success and last failure."""
+    """Calls through `backend`, remembering each model's last success and last failure.
 
-    def __init__(self, backend: Backend) -> None:
+    outage_s: models that go away are waited for so long, for parsing changes nothing and may be begun again. That is
+    what a restart looks like, and most crashes.
+    """
+
+    def __init__(self, backend: Backend, outage_s: float = 0.0) -> None:
         self._backend = backend
+        self._outage_s = outage_s
         self._records: dict[str, _Record] = {}
 
     async def infer(self, model: str, body: bytes, *, request_id: str, timeout_s: float) -> Answer:
         """The model's answer, of any status. Raises as Backend.infer does; BackendError for a broken envelope too."""
-        return await self._call(model, body, request_id, timeout_s, probe=False)
+        clock = asyncio.get_running_loop().time
+        deadline = clock() + timeout_s
+        give_up = None  # set by the first failure
+        losses = 0
+        pause_s = FIRST_PAUSE_S
+        while True:
+            begun = clock()
+            try:
+                answer = await self._call(model, body, request_id, deadline - begun, probe=False)
+                if answer.status != Unavailable.status:
+                    return answer
+                failure: Exception | None = None
+            except (BackendError, Unavailable) as error:
+                failure = error
+            losses += isinstance(failure, BackendError) or clock() - begun > BEGUN_S
+            give_up = min(deadline, clock() + self._outage_s) if give_up is None else give_up
+            wait_s = pause_s * random.uniform(0.5, 1)
+            if losses > MOST_LOSSES or clock() + wait_s >= give_up:
+                if failure is None:
+                    return answer
+                raise failure
+            await asyncio.sleep(wait_s)
+            pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     async def is_answering(self, model: str, within_s: float) -> bool:
         """Whether the model works: it did in the last `within_s` seconds and has not failed since, or it does now.

@@ -69,6 +69,9 @@ class Settings(BaseSettings):
     max_queued_requests: int = Field(512, ge=0, description="Requests waiting in front of each of the two limits")
     inference_timeout: float = Field(600, gt=0, description="Seconds from arrival to answer, waiting included")
     health_check_timeout: float = Field(5, gt=0, description="Seconds for each check of /health/ready")
+    triton_outage: float = Field(
+        30, ge=0, description="Seconds without Triton that requests wait through; what it had in work is begun again"
+    )
     max_queue_wait: float | None = Field(
         None, gt=0, description="Seconds of waiting that a request may have ahead of it (unset: HPS_INFERENCE_TIMEOUT)"
     )

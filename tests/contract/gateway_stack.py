@@ -39,7 +39,11 @@ class Stack:
 
 @asynccontextmanager
 async def stack(*, http: bool = True, vlm: bool = False, **options: Any) -> AsyncIterator[Stack]:
-    """`http=False` leaves out the port (no connections, hence no disconnects), `vlm=True` adds a VLM server."""
+    """`http=False` leaves out the port (no connections, hence no disconnects), `vlm=True` adds a VLM server.
+
+    Failures of Triton are answers at once, unless `triton_outage` is given.
+    """
+    options = {"triton_outage": 0} | options
     async with AsyncExitStack() as running:
         triton = await running.enter_async_context(FakeTriton())
         fake_vlm = FakeVlm()

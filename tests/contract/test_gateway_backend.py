@@ -110,3 +110,94 @@ async def test_triton_going_away_fails_the_calls_in_flight_at_once() -> None:
         await gateway.triton.until(lambda triton: triton.in_flight == 1)
         await gateway.triton.stop()
         assert_error(await asyncio.wait_for(request, 5), 503, "Service unavailable", "mine")
+
+
+# --- Triton that comes back ---
+
+
+async def test_a_request_waits_through_a_restart() -> None:
+    async with stack(http=False, triton_outage=10) as gateway:
+        port = gateway.triton.port
+        await gateway.triton.stop()
+        request = gateway.send({"file": "QUJD", "logId": "mine"})
+        await asyncio.sleep(0.5)
+        assert not request.done()
+        async with FakeTriton(port=port) as again:
+            response = await asyncio.wait_for(request, 10)
+            assert (response.status_code, response.json()["logId"]) == (200, "mine")
+            assert len(again.documents) == 1
+
+
+async def test_what_was_in_work_is_begun_again() -> None:
+    async with stack(http=False, triton_outage=10) as gateway:
+        gateway.triton.gate = asyncio.Event()
+        port = gateway.triton.port
+        requests = [gateway.send({"file": "QUJD", "logId": str(number)}) for number in range(5)]
+        await gateway.triton.until(lambda triton: triton.in_flight == 5)
+        await gateway.triton.stop()
+        async with FakeTriton(port=port):
+            responses = await asyncio.wait_for(asyncio.gather(*requests), 10)
+        assert [response.status_code for response in responses] == [200] * 5
+        assert [response.json()["logId"] for response in responses] == list("01234")
+
+
+async def test_an_envelope_that_says_unavailable_is_asked_again() -> None:
+    async def stopping(call: Call) -> bytes:
+        if len(gateway.triton.documents) < 3:
+            return b'{"logId":"x","errorCode":503,"errorMsg":"The service is stopping"}'
+        return b'{"logId":"x","errorCode":0,"errorMsg":"Success","result":{}}'
+
+    async with stack(http=False, triton_outage=10) as gateway:
+        gateway.triton.answer = stopping
+        assert (await gateway.post()).status_code == 200
+        assert len(gateway.triton.documents) == 3
+
+
+async def test_triton_that_stays_away_is_503_after_the_outage() -> None:
+    async with stack(http=False, triton_outage=1) as gateway:
+        await gateway.triton.stop()
+        started = time.monotonic()
+        assert_error(await gateway.post({"file": "QUJD", "logId": "mine"}), 503, "Service unavailable", "mine")
+        assert 0.4 < time.monotonic() - started < 3
+
+
+async def test_the_deadline_comes_before_the_outage() -> None:
+    async with stack(http=False, triton_outage=60, inference_timeout=0.8) as gateway:
+        await gateway.triton.stop()
+        started = time.monotonic()
+        assert (await gateway.post()).status_code in (503, 504)
+        assert time.monotonic() - started < 3
+
+
+async def test_a_request_that_takes_the_models_away_is_not_begun_for_ever() -> None:
+    async def poison(call: Call) -> bytes:
+        await asyncio.sleep(0.3)
+        return b"no envelope"
+
+    async with stack(http=False, triton_outage=60) as gateway:
+        gateway.triton.answer = poison
+        assert (await gateway.post()).status_code == 500
+        assert len(gateway.triton.documents) == 3
+
+
+@pytest.mark.parametrize("status", [400, 422, 500, 504])
+async def test_other_envelopes_are_answers(status: int) -> None:
+    async def failing(call: Call) -> bytes:
+        return b'{"logId":"x","errorCode":%d,"errorMsg":"no"}' % status
+
+    async with stack(http=False, triton_outage=10) as gateway:
+        gateway.triton.answer = failing
+        assert (await gateway.post()).status_code == status
+        assert len(gateway.triton.documents) == 1
+
+
+async def test_a_client_that_leaves_ends_the_waiting() -> None:
+    async with stack(triton_outage=60) as gateway:
+        await gateway.triton.stop()
+        request = gateway.send()
+        async with asyncio.timeout(10):
+            while gateway.parts.inference.in_work == 0:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)
+            request.cancel()
+            while gateway.parts.inference.places:  # noqa: ASYNC110
+                await asyncio.sleep(0.01)

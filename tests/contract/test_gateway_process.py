@@ -21,7 +21,11 @@ from tests.fakes.triton import FakeTriton
 def process(**variables: str) -> Iterator[tuple[subprocess.Popen[str], str]]:
     port = free_port()
     environment = os.environ | {"HPS_HOST": "127.0.0.1", "HPS_PORT": str(port), "HPS_TRITON_URL": "127.0.0.1:9"}
-    environment |= {"HPS_VLM_URL": "http://127.0.0.1:9", "HPS_METRICS_GATEWAY_PORT": "0"} | variables
+    environment |= {
+        "HPS_VLM_URL": "http://127.0.0.1:9",
+        "HPS_METRICS_GATEWAY_PORT": "0",
+        "HPS_TRITON_OUTAGE": "0",
+    } | variables
     running = subprocess.Popen([sys.executable, "-m", "gateway"], env=environment, stderr=subprocess.PIPE, text=True)
     try:
         yield running, f"http://127.0.0.1:{port}"
