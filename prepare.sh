@@ -40,8 +40,9 @@ if [[ -z ${loaded:-} ]]; then
   python_image=$(setting HPS_PYTHON_IMAGE)
   docker_image=$(setting HPS_DOCKER_IMAGE)
   ca=$(setting HPS_CA_FILE)
+  echo "building $image" >&2
   DOCKER_BUILDKIT=1 docker build --quiet --file prepare.Dockerfile --tag "$image" --secret "id=ca,src=${ca:-/dev/null}" \
-    ${python_image:+--build-arg "BASE_IMAGE=$python_image"} ${docker_image:+--build-arg "DOCKER_IMAGE=$docker_image"} . >&2
+    ${python_image:+--build-arg "BASE_IMAGE=$python_image"} ${docker_image:+--build-arg "DOCKER_IMAGE=$docker_image"} . >/dev/null
 fi
 
 # The same paths inside as outside: Docker is asked for them from there.

@@ -34,7 +34,17 @@ _SDK: Final = "bundle/sdk/"
 _KIT_FILES: Final = (
     *(".dockerignore", ".env.example", ".gitignore", "CHANGELOG.md", "LICENSE", "Makefile", "NOTICE", "README.md"),
     *("README.zh-CN.md", "SECURITY.md", "config/.gitignore", "deploy", "docs", "gateway", "images.lock", "model_repo"),
-    *("models.lock", "models/.gitignore", "prepare.sh", "pyproject.toml", "requirements", "samples", "src", "vlm"),
+    *(
+        "models.lock",
+        "models/.gitignore",
+        "prepare.sh",
+        "proxy",
+        "pyproject.toml",
+        "requirements",
+        "samples",
+        "src",
+        "vlm",
+    ),
 )
 _KIT_PATTERNS: Final = ("compose*.yaml", "*.Dockerfile")
 _CHUNK: Final = 2**20
@@ -64,7 +74,7 @@ def pack(chosen: Choices, target: Path, say: Say) -> None:
         _prepare_image(chosen.root)
         docker.save([images.PREPARE_IMAGE], folder / "prepare.tar")
         docker.save([image.name for image in wanted], folder / "images.tar")
-        members = dict(_kit_members(chosen.root))
+        members = dict(kit_members(chosen.root))
         members |= {_PREPARE: folder / "prepare.tar", _IMAGES: folder / "images.tar"}
         models = dict(_model_members(chosen))
         members |= models
@@ -115,8 +125,8 @@ def unpack(chosen: Choices, file: Path, say: Say) -> tuple[ImageLock, dict[str, 
     """
     with _opened(file) as archive:
         with tempfile.TemporaryDirectory() as scratch:
-            for name in (locks.MODELS, locks.IMAGES):
-                _extract(archive, f"{KIT}/{name}", Path(scratch) / name)
+            for name in {f"{KIT}/{locks.MODELS}", f"{KIT}/{locks.IMAGES}"} & set(archive.getnames()):
+                _lay(_content(archive, name), Path(scratch) / Path(name).name)
             models, image_lock = locks.read_models(Path(scratch)), locks.read_images(Path(scratch))
         parts = models.get(chosen.release, {})
         _agree(locks.read_models(chosen.root).get(chosen.release, {}), parts)
@@ -176,7 +186,8 @@ def _anonymous(entry: tarfile.TarInfo) -> tarfile.TarInfo:
     return entry
 
 
-def _kit_members(root: Path) -> Iterator[tuple[str, Path]]:
+def kit_members(root: Path) -> Iterator[tuple[str, Path]]:
+    """The kit's own files: name in the bundle, and where each is."""
     places = [root / name for name in _KIT_FILES]
     places += [file for pattern in _KIT_PATTERNS for file in sorted(root.glob(pattern))]
     for place in places:
@@ -218,11 +229,11 @@ def _opened(file: Path) -> Iterator[tarfile.TarFile]:
         raise PrepareError(f"{file} cannot be read as a bundle: {error}") from error
 
 
-def _extract(archive: tarfile.TarFile, name: str, target: Path) -> None:
-    stream = archive.extractfile(name) if name in archive.getnames() else None
+def _content(archive: tarfile.TarFile, name: str) -> IO[bytes]:
+    stream = archive.extractfile(name)
     if stream is None:
-        raise PrepareError(f"the bundle holds no {name}")
-    _lay(stream, target)
+        raise PrepareError(f"the bundle's {name} is no file")
+    return stream
 
 
 def _lay(stream: IO[bytes], target: Path) -> None:
