@@ -27,6 +27,7 @@ HIT, MISS, BYPASS = "hit", "miss", "bypass"
 
 READ_S: Final = 0.5
 WRITE_S: Final = 5.0
+CONNECTIONS: Final = 16  # a burst waits for its turn, rather than all connecting at once
 PAUSE_S: Final = 5.0  # without questions to a Redis that has failed
 MOST_WRITES: Final = 16  # at once; answers beyond are not kept
 THREAD_BYTES: Final = 1 << 20  # from here on hashing leaves the event loop
@@ -60,12 +61,15 @@ class AnswerCache:
         except ImportError as error:
             raise CacheUnavailable("HPS_CACHE_URL needs the extra `cache`: paddleocr-vl-hps[cache]") from error
         try:
-            self._redis = redis.asyncio.Redis.from_url(
+            pool = redis.asyncio.BlockingConnectionPool.from_url(
                 settings.cache_url,
+                max_connections=CONNECTIONS,
+                timeout=READ_S,
                 socket_timeout=WRITE_S,
                 socket_connect_timeout=READ_S,
                 retry=Retry(NoBackoff(), 0),
             )
+            self._redis = redis.asyncio.Redis.from_pool(pool)
         except ValueError as error:
             raise CacheUnavailable("HPS_CACHE_URL: must be redis://, rediss:// or unix://") from error
         self._failures = (RedisError, OSError, TimeoutError)
