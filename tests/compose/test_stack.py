@@ -1,6 +1,7 @@
 """The containers for real: built, started and stopped by Docker Compose with the CPU override (`make compose-test`).
 
-A Docker Engine comes from tests/compose/engine.sh, the base image of both images too, so that no registry is needed.
+A Docker Engine comes from tests/compose/engine.sh, the Python base image too, and triton-base.Dockerfile puts Triton
+where NVIDIA's image has it, so that no registry is needed.
 """
 
 import base64
@@ -19,8 +20,10 @@ import pytest
 from hps.ports import free_port
 
 ROOT = Path(__file__).parents[2]
-FILES = ["-f", "compose.yaml", "-f", "compose.cpu.yaml"]
-PROJECT = "hps-compose-test"
+HERE = Path(__file__).parent
+FILES = ["-f", "compose.yaml", "-f", "compose.cpu.yaml", "-f", str(HERE / "triton-base.yaml")]
+PYTHON_BASE, TRITON_BASE = "hps-test-python:3.11", "hps-test-triton:3.11"
+PROJECT = f"hps-compose-test-{os.getpid()}"
 GATEWAY, PIPELINE, VLM = "paddleocr-vl-api", "paddleocr-vl-pipeline", "paddleocr-vlm-server"
 
 
@@ -85,12 +88,14 @@ def stack(docker_environ: dict[str, str]) -> Iterator[Stack]:
     port = free_port()
     certificates = os.environ.get("SSL_CERT_FILE", "/etc/ssl/certs/ca-certificates.crt")
     environ = docker_environ | {
-        "HPS_PYTHON_IMAGE": "hps-test-python:3.11",
+        "HPS_PYTHON_IMAGE": PYTHON_BASE,
         "HPS_CA_FILE": certificates if Path(certificates).exists() else "/dev/null",
         "HPS_BIND": "127.0.0.1",
         "HPS_PORT": str(port),
     }
     stack = Stack(f"http://127.0.0.1:{port}", environ)
+    base = ["--build-arg", f"BASE_IMAGE={PYTHON_BASE}", "--tag", TRITON_BASE]
+    stack.docker("build", "--quiet", *base, "--file", str(HERE / "triton-base.Dockerfile"), ".", timeout_s=300)
     try:
         stack.compose("up", "--build", "--detach", "--wait", timeout_s=900)
         yield stack
@@ -108,6 +113,21 @@ def test_documents_are_parsed_over_the_published_port(stack: Stack) -> None:
     assert stack.ready()
     assert "Invoice" in stack.parsed(ROOT / "samples" / "invoice.png")
     assert len(stack.parsed(ROOT / "samples" / "paper-two-columns.pdf")) > 1000
+
+
+TRITON_PROCESS = """
+import psutil
+print(*{p.exe() for p in psutil.process_iter() if p.name() == "tritonserver"})
+"""
+
+
+def test_the_triton_of_the_base_image_is_run(stack: Stack) -> None:
+    assert stack.python(PIPELINE, TRITON_PROCESS) == "/opt/tritonserver/bin/tritonserver"
+
+
+def test_images_hold_no_compiler(stack: Stack) -> None:
+    tools = "import shutil; print(*filter(shutil.which, ['cc', 'gcc', 'g++', 'clang', 'make', 'git']))"
+    assert [stack.python(service, tools) for service in (GATEWAY, PIPELINE)] == ["", ""]
 
 
 def test_containers_have_no_rights_to_spare(stack: Stack) -> None:
