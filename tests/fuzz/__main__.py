@@ -34,8 +34,8 @@ def _decoders(count: int, seed: int) -> bool:
     print(f"  unexpected errors {len(outcome.unexpected)}, hung {len(outcome.hung)}{_named(outcome.hung)}")
     for given, error in outcome.unexpected[:5]:
         print(f"    input {given.number} from {given.seed}: {error[:300]}")
-    before, after = outcome.memory
-    print(f"  memory {before >> 20} MiB before, {after >> 20} MiB after ({outcome.growth:+.1%})")
+    curve = " ".join(str(size >> 20) for size in outcome.memory)
+    print(f"  memory in MiB along the way: {curve} ({outcome.growth:+.1%})")
     return not outcome.unexpected and not outcome.hung and outcome.growth <= GROWTH
 
 

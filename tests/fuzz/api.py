@@ -13,6 +13,7 @@ import psutil
 
 from hps.ports import free_port
 from tests.e2e.chain import ROOT, status_of, wait_for
+from tests.fuzz.memory import own_bytes
 
 # What every answer must be, whatever was asked. Not among them: that every request which our schema allows succeeds (a
 # `file` of any text does not), or that every other one fails (unknown fields are ignored, "1" is a number).
@@ -85,4 +86,4 @@ def _service(folder: Path) -> Iterator[tuple[psutil.Process, str, Path]]:
 
 
 def _memory(process: psutil.Process) -> int:
-    return sum(each.memory_full_info().pss for each in (process, *process.children(recursive=True)))
+    return own_bytes(each.pid for each in (process, *process.children(recursive=True)))

@@ -1,24 +1,25 @@
 """Mutated files through the decoder processes: what became of each, and what they cost."""
 
 import asyncio
+import os
+import statistics
 import time
 from collections import Counter
 from collections.abc import Iterable
 from dataclasses import dataclass, field
 
-import psutil
-
 from hps.context import RequestContext
 from hps.errors import InvalidInput
 from hps.inputs.limits import DecodeLimits
 from hps.inputs.pool import DecodePool
+from tests.fuzz.memory import own_bytes
 from tests.fuzz.mutations import Input, inputs
 
 LIMITS = DecodeLimits(max_pixels=20_000_000, max_pages=200, max_document_pixels=200_000_000, memory_bytes=2 << 30)
 PAGE_S = 10.0
 HANGS_S = 60.0
 PAGES = 2  # of each document that are decoded
-WARM_UP = 300  # inputs after which memory is compared: libraries and their caches are loaded by then
+SLICES = 20  # of a run; memory is looked at after each
 
 
 @dataclass
@@ -32,7 +33,7 @@ class Outcome:
     unexpected: list[tuple[Input, str]] = field(default_factory=list)
     hung: list[Input] = field(default_factory=list)
     longest_s: float = 0.0
-    memory: tuple[int, int] = (0, 0)
+    memory: list[int] = field(default_factory=list)
 
     @property
     def inputs(self) -> int:
@@ -40,7 +41,9 @@ class Outcome:
 
     @property
     def growth(self) -> float:
-        return self.memory[1] / self.memory[0] - 1 if self.memory[0] else 0.0
+        """Of memory from the first quarter of the run to the last: a decoder keeps a page's worth, now and then."""
+        quarter = SLICES // 4
+        return statistics.median(self.memory[-quarter:]) / statistics.median(self.memory[:quarter]) - 1
 
 
 async def run(count: int, seed: int, *, workers: int = 2) -> Outcome:
@@ -49,10 +52,10 @@ async def run(count: int, seed: int, *, workers: int = 2) -> Outcome:
     await pool.start()
     try:
         source = inputs(count, seed)
-        await _all(pool, source, outcome, min(WARM_UP, count), workers)
-        before = await _at_rest(pool)
-        await _all(pool, source, outcome, count, workers)
-        outcome.memory = (before, await _at_rest(pool))
+        for slice_ in range(SLICES):
+            most = count * (slice_ + 1) // SLICES - count * slice_ // SLICES
+            await _all(pool, source, outcome, most, workers)
+            outcome.memory.append(await _at_rest(pool))
     finally:
         await pool.close()
     return outcome
@@ -100,8 +103,7 @@ async def _decode(pool: DecodePool, given: Input) -> None:
 
 
 async def _at_rest(pool: DecodePool) -> int:
-    """Bytes of this process and the decoders', shared pages counted once, once they have settled."""
+    """Bytes of this process and the decoders, each of which has just done the same."""
     for given in inputs(8, seed=0):  # a fresh decoder has all loaded too
         await _one(pool, given, Outcome())
-    processes = [psutil.Process(), *(psutil.Process(pid) for pid in pool.pids)]
-    return sum(process.memory_full_info().pss for process in processes)
+    return own_bytes([os.getpid(), *pool.pids])
