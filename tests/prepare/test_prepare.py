@@ -250,7 +250,7 @@ async def test_all_problems_of_a_host_are_said_at_once(kit: Kit) -> None:
     await fails(
         kit,
         "processor: aarch64; needed: x86-64",
-        "Docker: 18.09.1; needed: 19.03",
+        "Docker: 18.09.1; needed: 20.10",
         "memory: 8.0 GiB; needed: 18.0 GiB",
         "compute capability 7.5; needed: 8.0",
         "compute mode Exclusive_Process",

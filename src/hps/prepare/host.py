@@ -11,8 +11,10 @@ from typing import Final
 
 from hps.prepare.problems import PrepareError
 
-LEAST_DOCKER: Final = (19, 3)
-LEAST_COMPOSE: Final = (2, 0)
+# Above the official kit's 19.03 and 2.0: our Dockerfiles mount secrets, which the builder knows since 20.10 without
+# fetching a front end, and the Compose files over compose.yaml replace what is under them (`!reset`, `!override`).
+LEAST_DOCKER: Final = (20, 10)
+LEAST_COMPOSE: Final = (2, 24)
 LEAST_CAPABILITY: Final = 8.0
 _QUERY: Final = ("index", "uuid", "name", "memory.total", "compute_cap", "compute_mode", "driver_version")
 

@@ -20,9 +20,10 @@ def test_a_host_that_will_do() -> None:
     ("found", "problem"),
     [
         ({"machine": "aarch64"}, "processor: aarch64; needed: x86-64, as the images are"),
-        ({"docker": "18.09.9"}, "Docker: 18.09.9; needed: 19.03 or newer"),
-        ({"docker": "19.02"}, "Docker: 19.02; needed: 19.03 or newer"),
-        ({"compose": "1.29.2"}, "Docker Compose: 1.29.2; needed: 2.00 or newer"),
+        ({"docker": "19.03.15"}, "Docker: 19.03.15; needed: 20.10 or newer"),
+        ({"docker": "20.09"}, "Docker: 20.09; needed: 20.10 or newer"),
+        ({"compose": "1.29.2"}, "Docker Compose: 1.29.2; needed: 2.24 or newer"),
+        ({"compose": "v2.3.3"}, "Docker Compose: v2.3.3; needed: 2.24 or newer"),
         ({"memory_gib": 47.9}, "memory: 47.9 GiB; needed: 48.0 GiB"),
         ({"free_models_gib": 2.5}, "free disk for models: 2.5 GiB; needed: 3.0 GiB"),
         ({"free_docker_gib": 9.0}, "free disk for Docker's images: 9.0 GiB; needed: 60.0 GiB"),
@@ -37,7 +38,7 @@ def test_what_a_host_lacks(found: dict[str, object], problem: str) -> None:
     assert host.problems(replace(HOST, **found), NEEDS) == [problem]  # type: ignore[arg-type]
 
 
-@pytest.mark.parametrize("docker", ["19.03", "19.03.15", "20.10.24+dfsg1", "28.0.1-ce"])
+@pytest.mark.parametrize("docker", ["20.10", "20.10.24+dfsg1", "28.0.1-ce"])
 def test_docker_versions_that_will_do(docker: str) -> None:
     assert host.problems(replace(HOST, docker=docker), NEEDS) == []
 
