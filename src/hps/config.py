@@ -129,6 +129,11 @@ def load(path: Path) -> PipelineConfig:
     """
     try:
         data = yaml.safe_load(path.read_text(encoding="utf-8"))
+    except FileNotFoundError as error:
+        raise ConfigError(
+            f"pipeline configuration {path} is not there: if this is a prepared release, run ./prepare.sh first, with "
+            "this HPS_PIPELINE_NAME"
+        ) from error
     except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"pipeline configuration {path} cannot be read: {error}") from error
     except yaml.MarkedYAMLError as error:

@@ -67,8 +67,9 @@ def main(arguments: list[str]) -> int:
                 print(f"Error: No such image: {name}", file=sys.stderr)
                 return 1
             image = images()[name]
-            digests = [image["digest"]] if image["digest"] else []
-            print(image["id"] if wanted == "{{.Id}}" else json.dumps(digests))
+            digests = json.dumps([image["digest"]] if image["digest"] else [])
+            size = os.environ.get("FAKE_IMAGE_SIZE", "1000")
+            print({"{{.Id}}": image["id"], "{{json .RepoDigests}}": digests, "{{.Size}}": size}[wanted])
         case ["pull", name]:
             pull(name)
         case ["tag", name, other]:

@@ -1,5 +1,6 @@
 """--bundle and --from-bundle: from a host with a network to one without any."""
 
+import os
 import shutil
 import subprocess
 import tarfile
@@ -93,6 +94,13 @@ async def test_a_damaged_bundle_is_refused(kit: Kit, offline: Kit, tmp_path: Pat
     assert done.code == 1 and "is damaged" in done.said, done.said
     assert offline.state() == before
     assert not [call for call in offline.calls() if call.startswith("image load")]
+
+
+async def test_no_disk_for_a_bundle(kit: Kit, tmp_path: Path) -> None:
+    kit.environ["FAKE_IMAGE_SIZE"] = str(10**15)
+    done = await kit.prepare("--bundle", str(tmp_path / "kit.bundle"))
+    assert done.code == 1 and f"free disk for the bundle at {tmp_path}: " in done.said, done.said
+    assert not [name for name in os.listdir(tmp_path) if "bundle" in name]
 
 
 async def test_half_a_bundle_is_refused(kit: Kit, offline: Kit, tmp_path: Path) -> None:

@@ -70,8 +70,9 @@ def pack(chosen: Choices, target: Path, say: Say) -> None:
     wanted = images.locked(chosen.values, lock)
     with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as scratch:
         folder = Path(scratch)
-        say("saving images")
         _prepare_image(chosen.root)
+        _check_disk(chosen, [image.name for image in wanted], folder)
+        say("saving images")
         docker.save([images.PREPARE_IMAGE], folder / "prepare.tar")
         docker.save([image.name for image in wanted], folder / "images.tar")
         members = dict(kit_members(chosen.root))
@@ -254,6 +255,15 @@ def _sha256(stream: IO[bytes]) -> str:
     while chunk := stream.read(_CHUNK):
         digest.update(chunk)
     return digest.hexdigest()
+
+
+def _check_disk(chosen: Choices, names: list[str], folder: Path) -> None:
+    """Images lie there twice while the bundle is written. Raises PrepareError."""
+    saved = sum(int(docker.docker("image", "inspect", "--format", "{{.Size}}", name)) for name in names)
+    models = sum(file.stat().st_size for _, file in _model_members(chosen))
+    needed, free = (2 * saved + models) / 2**30, shutil.disk_usage(folder).free / 2**30
+    if free < needed:
+        raise PrepareError(f"free disk for the bundle at {folder.parent}: {free:.1f} GiB; needed: {needed:.1f} GiB")
 
 
 def _prepare_image(root: Path) -> None:
