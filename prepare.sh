@@ -41,8 +41,13 @@ if [[ -z ${loaded:-} ]]; then
   docker_image=$(setting HPS_DOCKER_IMAGE)
   ca=$(setting HPS_CA_FILE)
   echo "building $image" >&2
-  DOCKER_BUILDKIT=1 docker build --quiet --file prepare.Dockerfile --tag "$image" --secret "id=ca,src=${ca:-/dev/null}" \
-    ${python_image:+--build-arg "BASE_IMAGE=$python_image"} ${docker_image:+--build-arg "DOCKER_IMAGE=$docker_image"} . >/dev/null
+  build=(--quiet --file=prepare.Dockerfile --tag="$image" --secret="id=ca,src=${ca:-/dev/null}")
+  if [[ -n $python_image ]]; then build+=(--build-arg="BASE_IMAGE=$python_image"); fi
+  if [[ -n $docker_image ]]; then build+=(--build-arg="DOCKER_IMAGE=$docker_image"); fi
+  if ! DOCKER_BUILDKIT=1 docker build "${build[@]}" . >/dev/null; then
+    docker image inspect "$image" >/dev/null 2>&1 || fail "$image could not be built (see above)"
+    echo "prepare.sh: $image could not be built anew, as without a network; the one that is here does" >&2
+  fi
 fi
 
 # The same paths inside as outside: Docker is asked for them from there.
@@ -53,7 +58,9 @@ done
 endpoint=${DOCKER_HOST:-$(docker context inspect --format '{{.Endpoints.docker.Host}}')}
 socket=${endpoint#unix://}
 [[ -S $socket ]] || fail "Docker is at $endpoint; needed: a Docker on this host, at a socket"
+compose=$(docker compose version --short 2>/dev/null) || compose=none
 arguments=(--rm --network=host --security-opt=label=disable --volume="$socket:/var/run/docker.sock" --workdir="$PWD")
+arguments+=(--env="HOST_COMPOSE=$compose")
 # Files belong to who runs this; in rootless Docker that is the container's root.
 if ! docker info --format '{{.SecurityOptions}}' | grep -q rootless; then
   arguments+=(--user="$(id -u):$(id -g)" --group-add="$(stat -c %g "$socket")")

@@ -77,6 +77,11 @@ def main(arguments: list[str]) -> int:
         case ["compose", *options] if "build" in options:
             for service in options[options.index("build") + 1 :]:
                 build(service, options)
+        case ["run", "--rm", "--gpus=all", _, "--entrypoint=nvidia-smi", _, _, _]:
+            if "FAKE_GPUS" not in os.environ:
+                print('docker: could not select device driver "" with capabilities: [[gpu]].', file=sys.stderr)
+                return 125
+            print(os.environ["FAKE_GPUS"])
         case ["build", _, tag, _]:
             keep(**{tag.removeprefix("--tag="): {"id": "sha256:" + "0" * 64, "digest": ""}})
         case ["image", "save", "--output", file, *names]:

@@ -1,7 +1,6 @@
 """A copy of the kit on a host of our own making: fake docker and nvidia-smi in the PATH, hubs on a local server."""
 
 import asyncio
-import os
 import shutil
 import sys
 from dataclasses import dataclass, field
@@ -71,7 +70,7 @@ class Kit:
 
     def variables(self) -> dict[str, str]:
         return {
-            "PATH": f"{self.host}/bin:{os.environ['PATH']}",
+            "PATH": f"{self.host}/bin:/usr/bin:/bin",
             "HOME": str(self.host),
             "FAKE_DOCKER": str(self.host / "docker"),
             "FAKE_REGISTRY": f"{self.hub}/registry",

@@ -7,8 +7,9 @@ from pathlib import Path
 import pytest
 import yaml
 
+from hps.prepare.images import PREPARE_IMAGE
 from tests.fakes.hub import COMMIT, FakeHub, model
-from tests.prepare.kit import Kit
+from tests.prepare.kit import H200, Kit
 
 RELEASE = "PaddleOCR-VL-1.6"
 VLM = f"PaddlePaddle/{RELEASE}"
@@ -262,6 +263,16 @@ async def test_all_problems_of_a_host_are_said_at_once(kit: Kit) -> None:
 async def test_no_gpu(kit: Kit) -> None:
     kit.gpus()
     await fails(kit, "GPU: none seen by nvidia-smi")
+
+
+async def test_gpus_are_asked_for_in_a_container_where_the_host_has_no_nvidia_smi(kit: Kit) -> None:
+    (kit.host / "bin/nvidia-smi").unlink()
+    await fails(kit, "GPU: none seen by nvidia-smi (nvidia-smi is not installed)")
+    image = {PREPARE_IMAGE: {"id": "sha256:0", "digest": ""}}  # what prepare.sh itself runs in
+    (kit.host / "docker/images.json").write_text(json.dumps(image))
+    await fails(kit, "could not select device driver")
+    kit.environ["FAKE_GPUS"] = H200
+    await succeeds(kit)
 
 
 async def test_an_image_that_cannot_be_pulled(kit: Kit) -> None:

@@ -1,6 +1,7 @@
 """What the host is, and whether it will do. `measure` asks it, `problems` judges, and is pure."""
 
 import json
+import os
 import re
 import shutil
 import subprocess
@@ -32,7 +33,8 @@ class Gpu:
 
 @dataclass(frozen=True, slots=True)
 class Host:
-    """Versions are as the programs say them. free_gib: of the disk of the kit and of Docker's; None if unknown."""
+    """Versions are as the programs say them. free_gib: of the disk of the kit and of Docker's; None if unknown.
+    gpu_error: why no GPU was seen."""
 
     machine: str
     docker: str
@@ -42,6 +44,7 @@ class Host:
     free_models_gib: float
     free_docker_gib: float | None
     gpus: tuple[Gpu, ...] = ()
+    gpu_error: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +103,11 @@ def measure(models: Path, gpu: bool, probe_image: str | None = None) -> Host:
     """Asks Docker, the system and, if a GPU is wanted, nvidia-smi; in a container of `probe_image` where it is not in
     the PATH. Raises PrepareError when Docker does not answer."""
     info = json.loads(_said("Docker does not answer", "docker", "info", "--format", "{{json .}}"))
-    compose = _said("Docker Compose v2 is not installed", "docker", "compose", "version", "--short")
+    # In a container it is the host's that matters, which prepare.sh has asked.
+    compose = os.environ.get("HOST_COMPOSE") or _said(
+        "Docker Compose v2 is not installed", "docker", "compose", "version", "--short"
+    )
+    gpus, gpu_error = _gpus(probe_image) if gpu else ((), "")
     return Host(
         machine=info["Architecture"],
         docker=info["ServerVersion"],
@@ -110,7 +117,8 @@ def measure(models: Path, gpu: bool, probe_image: str | None = None) -> Host:
         free_models_gib=_free_gib(models) or 0.0,
         # In a container this is the disk of its own root, which is Docker's.
         free_docker_gib=_free_gib(Path(info["DockerRootDir"])),
-        gpus=_gpus(probe_image) if gpu else (),
+        gpus=gpus,
+        gpu_error=gpu_error,
     )
 
 
@@ -145,7 +153,8 @@ def image_needs(variable: str, image: str) -> ImageNeeds | None:
 
 def _gpu_problems(host: Host, needs: Needs) -> list[str]:
     if not host.gpus:
-        return ["GPU: none seen by nvidia-smi; needed: an NVIDIA GPU, its driver, and the NVIDIA Container Toolkit"]
+        why = f" ({host.gpu_error})" if host.gpu_error else ""
+        return [f"GPU: none seen by nvidia-smi{why}; needed: an NVIDIA GPU, its driver, the NVIDIA Container Toolkit"]
     found = []
     names = {name for gpu in host.gpus for name in (gpu.index, gpu.uuid)}
     if unknown := [name for name in needs.devices if name not in names]:
@@ -207,22 +216,27 @@ def _said(problem: str, *command: str) -> str:
     return done.stdout.strip()
 
 
-def _gpus(probe_image: str | None) -> tuple[Gpu, ...]:
-    query = ["nvidia-smi", f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
+def _gpus(probe_image: str | None) -> tuple[tuple[Gpu, ...], str]:
+    """The GPUs, or why none was seen."""
+    command = ["nvidia-smi"]
     if shutil.which("nvidia-smi") is None:
         if probe_image is None:
-            return ()
+            return (), "nvidia-smi is not installed"
         # The container runtime brings nvidia-smi along, and so is tried itself.
-        query = ["docker", "run", "--rm", "--gpus=all", "--env=NVIDIA_DRIVER_CAPABILITIES=utility", probe_image, *query]
+        options = ["--rm", "--gpus=all", "--env=NVIDIA_DRIVER_CAPABILITIES=utility", "--entrypoint=nvidia-smi"]
+        command = ["docker", "run", *options, probe_image]
+    command += [f"--query-gpu={','.join(_QUERY)}", "--format=csv,noheader,nounits"]
     try:
-        done = subprocess.run(query, capture_output=True, text=True, timeout=120, check=True)
-    except (OSError, subprocess.SubprocessError):
-        return ()
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120)
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return (), str(error)
+    if done.returncode != 0:
+        return (), " ".join((done.stderr.strip() or done.stdout.strip()).split())
     gpus = []
     for line in done.stdout.splitlines():
         index, uuid, name, memory, capability, mode, driver = (entry.strip() for entry in line.split(","))
         gpus.append(Gpu(index, uuid, name, float(memory) / 1024, float(capability), mode, driver))
-    return tuple(gpus)
+    return tuple(gpus), ""
 
 
 def _free_gib(folder: Path) -> float | None:

@@ -28,8 +28,8 @@ def test_a_host_that_will_do() -> None:
         ({"free_models_gib": 2.5}, "free disk for models: 2.5 GiB; needed: 3.0 GiB"),
         ({"free_docker_gib": 9.0}, "free disk for Docker's images: 9.0 GiB; needed: 60.0 GiB"),
         (
-            {"gpus": ()},
-            "GPU: none seen by nvidia-smi; needed: an NVIDIA GPU, its driver, and the NVIDIA Container Toolkit",
+            {"gpus": (), "gpu_error": "no driver"},
+            "GPU: none seen by nvidia-smi (no driver); needed: an NVIDIA GPU, its driver, the NVIDIA Container Toolkit",
         ),
         ({"gpus": (replace(GPU, index="1"),)}, "GPU: HPS_DEVICE_ID(S) names 0; there are 1"),
     ],
