@@ -166,6 +166,36 @@ def test_a_killed_model_process_comes_back_inside_its_container(stack: Stack) ->
     assert stack.inspect(PIPELINE)["RestartCount"] == 0
 
 
+METRICS = "import httpx; print(httpx.get('http://127.0.0.1:9092/metrics', trust_env=False).text)"
+
+
+def test_vlm_containers_that_share_a_name_share_the_work(stack: Stack) -> None:
+    """As those of several GPUs do, which have one alias."""
+
+    def servers_up() -> int:
+        lines = stack.python(PIPELINE, METRICS).splitlines()
+        return sum(line.startswith("hps_vlm_replica_up{") and line.endswith(" 1.0") for line in lines)
+
+    wait_for(stack.ready, "readiness", 60)
+    try:
+        stack.compose("up", "--detach", "--wait", "--no-recreate", "--scale", f"{VLM}=2", VLM)
+        wait_for(lambda: servers_up() == 2, "both servers", 60)
+        first, _ = stack.compose("ps", "--quiet", VLM).split()
+        stack.docker("stop", first)
+        assert "Invoice" in stack.parsed(ROOT / "samples" / "invoice.png")
+        assert stack.ready()
+        wait_for(lambda: servers_up() == 1, "one server", 60)
+        stack.docker("start", first)
+
+        def both_work() -> bool:  # one that is back is up when it has read a block
+            stack.parsed(ROOT / "samples" / "invoice.png")
+            return servers_up() == 2
+
+        wait_for(both_work, "both servers", 60)
+    finally:
+        stack.compose("up", "--detach", "--wait", "--no-recreate", "--scale", f"{VLM}=1", VLM)
+
+
 STOP_GATEWAY = """
 import os, pathlib, signal
 for folder in pathlib.Path("/proc").glob("[0-9]*"):
