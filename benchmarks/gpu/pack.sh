@@ -1,39 +1,32 @@
 #!/usr/bin/env bash
 # Packs what benchmarks/gpu/run.sh needs on a GPU machine that has no network but a Python 3.12 with PyTorch and
-# transformers: Triton, a Python 3.12 of our own, NumPy 1.26, OpenCV and small wheels. NumPy 2 there would not do (Triton
-# 2.51's stub). Two parts of less than 55 MiB each are left in OUT.
+# transformers: Triton, a Python 3.12 of our own, NumPy 1.26 (with 2 Triton 2.51's stub dies), OpenCV and what gateway and
+# pipeline import. Two parts of less than 57 MiB each are left in OUT.
 #
 #   benchmarks/gpu/pack.sh OUT PYTHON312     (PYTHON312: prefix of a relocatable Python 3.12 with libpython3.12.so)
 #
-# Needs the environment of `make setup-torch`, pip with access to a package index, xz, strip.
+# Needs the environment of `make setup`, pip with access to a package index, xz, strip.
 set -euo pipefail
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 python312=$(cd "$2" && pwd)
 cd "$(dirname "$0")/../.."
-site=$(.venv-torch/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
+site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 mkdir -p "$out/a" "$out/b"
 
 pack() { # FILE FOLDER NAME…
-  tar -c -C "$2" "${@:3}" | xz -3 -T0 >"$1"
+  tar -c -C "$2" "${@:3}" | xz -6 -T0 >"$1"
 }
 
-echo "wheels" >&2
-version() { sed -n "s/^$1==\([^ ;]*\).*/\1/p" requirements/*.txt | head -1; }
-platforms=()
+echo "packages" >&2
+ours=$(sed -n 's/^\([a-z0-9-]*==[^ ;]*\).*/\1/p' requirements/gateway.txt requirements/pipeline.txt | grep -v opencv | sort -u)
+platforms=(--platform manylinux2014_x86_64)
 for glibc in 28 27 24 17; do platforms+=(--platform "manylinux_2_${glibc}_x86_64"); done
-platforms+=(--platform manylinux2014_x86_64)
-wheels() { # FOLDER NAME…
-  local folder=$1 name names=()
-  for name in "${@:2}"; do names+=("$name==$(version "$name")"); done
-  python3 -m pip download --quiet --no-deps --only-binary=:all: --python-version 3.12 --implementation cp \
-    "${platforms[@]}" -d "$folder" "${names[@]}"
-}
-wheels "$out/a" numpy
-wheels "$out/b" annotated-types pydantic pydantic-core pydantic-settings python-dotenv typing-extensions \
-  typing-inspection tritonclient python-rapidjson ml-dtypes grpcio protobuf psutil httpx pyyaml httptools pybase64 \
-  pypdfium2 simplejpeg sniffio fastapi starlette uvicorn opentelemetry-api
+python3 -m pip install --quiet --no-deps --no-compile --only-binary=:all: --python-version 3.12 --implementation cp \
+  "${platforms[@]}" --target "$work/packages" --requirement <(echo "$ours")
+find "$work/packages" -depth -type d -name tests -exec rm -rf {} +
+pack "$out/b/packages.tar.xz" "$work/packages" .
 
 echo "OpenCV" >&2
 pack "$out/a/opencv.tar.xz" "$site" cv2 opencv_python_headless.libs
@@ -58,6 +51,6 @@ cp -r "$python312/lib/python3.12" "$work/python/lib/"
   mkdir site-packages
 )
 find "$work/python" -name '*.so*' -type f -exec strip --strip-unneeded {} +
-pack "$out/b/python.tar.xz" "$work" python
+pack "$out/a/python.tar.xz" "$work" python
 
 du -sh "$out/a" "$out/b"

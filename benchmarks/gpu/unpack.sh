@@ -15,4 +15,3 @@ for archive in "$part"/*.tar.xz; do
   python3 -c 'import sys, tarfile; tarfile.open(sys.argv[1]).extractall(sys.argv[2], filter="fully_trusted")' \
     "$archive" "$folder"
 done
-for wheel in "$part"/*.whl; do python3 -m zipfile -e "$wheel" "$site"; done
