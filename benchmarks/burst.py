@@ -34,7 +34,11 @@ async def _run() -> dict[str, float]:
     vlm_port = free_port()
     with tempfile.TemporaryDirectory(prefix="hps-bench-") as name:
         folder = Path(name)
-        settings = chains.fixed_layout(folder) | {"HPS_MAX_CONCURRENT_INFERENCE_REQUESTS": str(2 * REQUESTS)}
+        # Unguarded: the stub is to see the number of tokens that the request allows, as it is.
+        settings = chains.fixed_layout(folder) | {
+            "HPS_MAX_CONCURRENT_INFERENCE_REQUESTS": str(2 * REQUESTS),
+            "HPS_VLM_GUARD": "off",
+        }
         with chains.running(folder, settings, vlm=vlm_port) as chain:
             # The stub sleeps a millisecond for each token that a request allows.
             async with FakeVlm(port=vlm_port, delay=lambda body: body["max_completion_tokens"] / 1000):

@@ -29,7 +29,8 @@ FILE = base64.b64encode(cv2.imencode(".png", PAGE)[1].tobytes()).decode()
 @pytest.fixture(scope="module")
 def chain(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Chain]:
     folder = tmp_path_factory.mktemp("chain")
-    limits = {"HPS_MAX_CONCURRENT_INFERENCE_REQUESTS": "128", "HPS_COORDINATORS": "1"}
+    # Unguarded: the stub is to see the number of tokens that the request allows, as it is.
+    limits = {"HPS_MAX_CONCURRENT_INFERENCE_REQUESTS": "128", "HPS_COORDINATORS": "1", "HPS_VLM_GUARD": "off"}
     with chains.running(folder, chains.fixed_layout(folder) | limits, vlm=free_port()) as running:
         yield running
 

@@ -8,6 +8,7 @@ import sysconfig
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 import hps
 from hps.settings import PREFIX, Settings, environment
@@ -81,13 +82,23 @@ def _own_backends(python: Path, stub: Path, state: Path) -> Path:
     return backend.parent
 
 
+# By default glibc gives the megabytes of every page back to the kernel and asks for them anew, with a page fault for
+# each 4 KiB: a tenth of what a page costs. Here what is free stays for the next page, 64 MiB in each of two arenas.
+_ALLOCATOR: Final = {
+    "MALLOC_ARENA_MAX": "2",
+    "MALLOC_MMAP_THRESHOLD_": str(16 << 20),
+    "MALLOC_TRIM_THRESHOLD_": str(64 << 20),
+}
+
+
 def server_environment(binary: TritonBinary, settings: Settings, base: Mapping[str, str]) -> dict[str, str]:
     """The environment of tritonserver and, through it, of the model processes: `base` made to fit.
 
     Model processes see exactly these settings, take their packages from this interpreter's environment (they start
-    the first `python3` in PATH), and none from a PYTHONPATH that happened to be set.
+    the first `python3` in PATH), and none from a PYTHONPATH that happened to be set. They inherit how glibc's allocator
+    is set, decoders too, unless `base` says otherwise.
     """
-    env = {name: value for name, value in base.items() if not name.startswith(PREFIX)}
+    env = _ALLOCATOR | {name: value for name, value in base.items() if not name.startswith(PREFIX)}
     env.update(environment(settings))
     env["PATH"] = os.pathsep.join([str(Path(sys.prefix) / "bin"), base.get("PATH", os.defpath)])
     libraries = [str(path) for path in binary.libraries]

@@ -46,3 +46,9 @@ def test_a_server_in_path_is_used_with_a_stub_of_our_own(tmp_path: Path, monkeyp
     assert {name: (ours / name).resolve() for name in binary.PYTHON_BACKEND} == {
         name: installed / name for name in binary.PYTHON_BACKEND
     }
+
+
+def test_the_allocator_keeps_memory_for_the_next_page_unless_it_is_set_otherwise() -> None:
+    env = server_environment(WHEEL, Settings(), {"MALLOC_ARENA_MAX": "8"})
+    assert env["MALLOC_ARENA_MAX"] == "8"
+    assert int(env["MALLOC_MMAP_THRESHOLD_"]) < int(env["MALLOC_TRIM_THRESHOLD_"])
