@@ -17,6 +17,7 @@ from gateway.lingering import Lingering
 from gateway.metering import Metering
 from gateway.models import Models
 from gateway.security_headers import SecurityHeaders
+from gateway.stopping import Stopping
 from hps import contract
 from hps import settings as hps_settings
 from hps.api_keys import ApiKeys
@@ -39,11 +40,13 @@ def create_app(settings: Settings, backend: Backend | None = None) -> FastAPI:
     )
     cache = None if settings.cache_url is None else AnswerCache(settings)
     readiness = Readiness(used, models, vlm, timeout_s)
+    stopping = Stopping(settings.stop_delay)
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:
         if cache is not None:
             await cache.start()
+        stopping.watch()
         yield
         if cache is not None:
             await cache.close()
@@ -78,6 +81,7 @@ def create_app(settings: Settings, backend: Backend | None = None) -> FastAPI:
         bodies=BodyMemory(max(settings.body_memory_bytes, settings.max_body_bytes)),
         per_key=PerKey(settings.max_requests_per_key),
         readiness=readiness,
+        stopping=stopping,
         cache=cache,
     )
     if settings.api_keys_file is not None:

@@ -76,7 +76,10 @@ RESTRUCTURE_PAGES = _endpoint(
     contract.RestructurePagesResponse,
     {"pages": [{"prunedResult": {"width": 1190, "height": 1684, "parsing_res_list": []}}], "concatenatePages": True},
 )
-HEALTH: dict[str, Any] = {"response_model": None, "responses": {200: _state("Healthy")}}
+HEALTH: dict[str, Any] = {
+    "response_model": None,
+    "responses": {200: _state("Healthy"), 503: _error(503, "The service is stopping")},
+}
 READY: dict[str, Any] = {
     "response_model": None,
     "responses": {200: _state("Ready"), 503: _error(503, "Triton server not ready")},

@@ -15,6 +15,7 @@ from gateway.intake import BodyLimits, Intake
 from gateway.keys import PerKey
 from gateway.lifetime import until, while_connected, while_running
 from gateway.models import Answer, Models
+from gateway.stopping import Stopping
 from hps import contract
 from hps.settings import Settings
 
@@ -34,6 +35,7 @@ class Parts:
     bodies: BodyMemory
     per_key: PerKey
     readiness: Readiness
+    stopping: Stopping
     cache: AnswerCache | None = None
 
 
@@ -52,14 +54,16 @@ async def restructure_pages(request: Request) -> Response:
 
 
 @router.get("/health", operation_id="checkHealth", **openapi.HEALTH)
-async def health() -> Response:
-    """Whether the gateway process is alive."""
+async def health(request: Request) -> Response:
+    """Whether the gateway process is alive, and is to stay so."""
+    _parts(request).stopping.check()
     return _status("Healthy")
 
 
 @router.get("/health/ready", operation_id="checkReady", **openapi.READY)
 async def ready(request: Request) -> Response:
     """Whether documents can be parsed: Triton, its models and the VLM server all answer."""
+    _parts(request).stopping.check()
     await _parts(request).readiness.check()
     return _status("Ready")
 

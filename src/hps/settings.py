@@ -75,6 +75,9 @@ class Settings(BaseSettings):
     max_queue_wait: float | None = Field(
         None, gt=0, description="Seconds of waiting that a request may have ahead of it (unset: HPS_INFERENCE_TIMEOUT)"
     )
+    stop_delay: float = Field(
+        0, ge=0, description="Seconds after a signal to stop for which requests are still taken, and /health says 503"
+    )
     max_body_bytes: int = Field(512 * 2**20, ge=1024, description="Largest request body")
     body_timeout: float = Field(
         30, gt=0, description="Seconds for a request body to come, and one more for each 32 KiB of it"

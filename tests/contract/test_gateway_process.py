@@ -113,6 +113,34 @@ async def test_requests_that_outlive_the_drain_time_are_told_so() -> None:
             assert await asyncio.to_thread(running.wait, 15) == 0
 
 
+async def test_a_stop_with_a_delay_is_told_before_it_takes_effect() -> None:
+    """What a proxy needs: health checks fail while requests are still answered."""
+    async with FakeTriton() as triton:
+        with process(HPS_TRITON_URL=triton.address, HPS_STOP_DELAY="3") as (running, url):
+            await asyncio.to_thread(wait_for, url)
+            async with httpx.AsyncClient(base_url=url, trust_env=False, timeout=30) as client:
+                running.send_signal(signal.SIGTERM)
+                for path in ("/health", "/health/ready"):
+                    async with asyncio.timeout(2):
+                        while (told := await client.get(path)).status_code == 200:
+                            pass
+                    assert (told.status_code, told.json()["errorMsg"]) == (503, "The service is stopping")
+                assert (await client.post("/layout-parsing", json={"file": "QUJD"})).status_code == 200
+            assert await accepts(url)
+            assert await asyncio.to_thread(running.wait, 15) == 0
+
+
+async def test_a_second_signal_ends_the_delay() -> None:
+    with process(HPS_STOP_DELAY="60") as (running, url):
+        await asyncio.to_thread(wait_for, url)
+        running.send_signal(signal.SIGTERM)
+        async with httpx.AsyncClient(base_url=url, trust_env=False) as client:
+            while (await client.get("/health")).status_code == 200:
+                pass
+        running.send_signal(signal.SIGTERM)
+        assert await asyncio.to_thread(running.wait, 15) == 0
+
+
 async def accepts(url: str) -> bool:
     """Whether new connections are still taken."""
     try:

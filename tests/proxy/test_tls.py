@@ -43,7 +43,7 @@ class Gateway:
         environ = {name: value for name, value in os.environ.items() if not name.startswith("HPS_")}
         environ |= {"HPS_HOST": LOOPBACK, "HPS_PORT": str(self.port), "HPS_TRITON_URL": self.triton.address}
         environ |= {"HPS_VLM_URL": "http://127.0.0.1:9", "HPS_METRICS_GATEWAY_PORT": "0", "HPS_DRAIN_TIMEOUT": "20"}
-        environ |= {"HPS_API_KEYS_FILE": str(self.keys)}
+        environ |= {"HPS_API_KEYS_FILE": str(self.keys), "HPS_STOP_DELAY": "3"}  # as in compose.tls.yaml
         with (self.folder / f"gateway-{self.port}.log").open("ab") as log:
             self.process = subprocess.Popen(  # noqa: ASYNC220
                 [sys.executable, "-m", "gateway"], env=environ, stderr=log, cwd=ROOT
@@ -197,6 +197,10 @@ def _has_grown(statuses: list[int], beyond: int) -> bool:
     return len(statuses) > beyond
 
 
+def _has_got_more(triton: FakeTriton, documents: int) -> bool:
+    return len(triton.documents) > documents
+
+
 async def test_a_rolling_restart_of_the_gateways_fails_no_request(running: Site) -> None:
     for gateway in running.gateways:
         gateway.triton.delay_s = 0.1
@@ -213,7 +217,7 @@ async def test_a_rolling_restart_of_the_gateways_fails_no_request(running: Site)
         await eventually(partial(_has_grown, statuses, before + 60), 60)
         await gateway.stop()
         await gateway.start()
-        await asyncio.sleep(2.5)  # the proxy takes it back after its next look
+        await eventually(partial(_has_got_more, gateway.triton, len(gateway.triton.documents)), 20)  # from the proxy
     done.set()
     await asyncio.gather(*clients)
     print(f"{len(statuses)} requests during a restart of both gateways, one after the other")
