@@ -3,6 +3,7 @@
 import os
 from concurrent.futures import Executor, ThreadPoolExecutor
 from functools import partial
+from typing import Final
 
 from hps import config, storage
 from hps import settings as hps_settings
@@ -18,6 +19,8 @@ from hps.pipeline import Limits, Pipeline, Stages
 from hps.settings import Settings
 from hps.vlm import reporting
 from hps.vlm.client import VlmClient, VlmOptions
+
+_PROBE_FRESH_S: Final = 1.0  # a layout model that hangs is found out so much later
 
 
 def parser(settings: Settings, detector: LayoutDetector) -> Parser:
@@ -60,7 +63,7 @@ def parser(settings: Settings, detector: LayoutDetector) -> Parser:
         Limits(
             settings.page_window,
             settings.layout_in_flight,
-            settings.health_check_timeout,
+            _PROBE_FRESH_S,
             window_bytes=settings.request_bitmap_bytes,
         ),
         vlm_model=vlm_model,

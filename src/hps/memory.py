@@ -9,14 +9,13 @@ log = logging.getLogger(__name__)
 # From malloc.h of glibc.
 _M_TRIM_THRESHOLD: Final = -1
 _M_MMAP_THRESHOLD: Final = -3
-_M_ARENA_MAX: Final = -8
 
 _MIB: Final = 2**20
 
 
-def keep_freed_memory(*, kept_mib: int, largest_block_mib: int, arenas: int | None = None) -> None:
+def keep_freed_memory(*, kept_mib: int, largest_block_mib: int) -> None:
     """Up to `kept_mib` of freed memory stay with each arena of the process; larger blocks than `largest_block_mib` (at
-    most 32) go back at once. arenas: how many, at most; the C library makes up to eight a core.
+    most 32) go back at once. (Triton and its model processes get the like by their environment: hps.triton.binary.)
 
     By default every block over 128 KiB is mapped afresh and given back, and the kernel clears its pages one by one:
     that costs more than the copying. Where the C library is not glibc this does nothing.
@@ -27,5 +26,3 @@ def keep_freed_memory(*, kept_mib: int, largest_block_mib: int, arenas: int | No
         return
     mallopt(_M_MMAP_THRESHOLD, largest_block_mib * _MIB)
     mallopt(_M_TRIM_THRESHOLD, kept_mib * _MIB)
-    if arenas is not None:
-        mallopt(_M_ARENA_MAX, arenas)

@@ -176,7 +176,7 @@ class Settings(BaseSettings):
     # --- hps triton ---
     drain_timeout: float = Field(30, gt=0, description="Seconds that requests in work get when the service stops")
     watchdog_timeout: float = Field(
-        20, ge=0, description="Seconds without an answer of the models after which Triton is started anew (0: never)"
+        8, ge=0, description="Seconds without an answer of the models after which Triton is started anew (0: never)"
     )
     model_repository: Path | None = Field(None, description="Triton models (unset: model_repo of the installed kit)")
     state_dir: Path | None = Field(None, description="Rendered models and logs of a run (unset: a temporary folder)")

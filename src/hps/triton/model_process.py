@@ -1,16 +1,13 @@
-"""What every model process does first: settings from the environment, one way of logging, memory that stays."""
+"""What every model process does first: settings from the environment, one way of logging."""
 
 import logging
 import sys
 
-from hps.memory import keep_freed_memory
 from hps.settings import Settings, load
 
 
 def settings_of_process() -> Settings:
     """The settings that `hps triton` passed on. Sets up logging, whose lines Triton's output carries along."""
-    # A page's body, crops and encoded blocks are megabytes each. Few arenas, for what each keeps adds up.
-    keep_freed_memory(kept_mib=32, largest_block_mib=16, arenas=4)
     # Image work ends in threads, which then wait so long, at most, for the loop to let go of the interpreter lock.
     sys.setswitchinterval(0.001)
     settings = load()
