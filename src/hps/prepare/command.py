@@ -255,13 +255,7 @@ def _chosen_values(chosen: Choices, found: Host) -> dict[str, str]:
     limits = sizing.limits(
         min(gpu.memory_gib for gpu in gpus), len(gpus), found.cores, found.memory_gib, mps=chosen.compose.vlm_mps
     )
-    sized = {
-        "HPS_VLM_REPLICAS": limits.replicas,
-        "HPS_COORDINATORS": limits.coordinators,
-        "HPS_VLM_MAX_CONCURRENCY": limits.vlm_concurrency,
-        "HPS_MAX_CONCURRENT_INFERENCE_REQUESTS": limits.requests,
-    }
-    return values | {name: str(value) for name, value in sized.items() if not chosen.is_set(name)}
+    return values | {name: value for name, value in limits.variables().items() if not chosen.is_set(name)}
 
 
 def _write_env(root: Path, text: str, values: Mapping[str, str]) -> None:

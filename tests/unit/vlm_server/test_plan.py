@@ -22,14 +22,14 @@ def plan(**changes: object) -> ServerPlan:
 
 
 @pytest.mark.parametrize(
-    ("gib", "mps", "servers"), [(16, False, 1), (24, False, 1), (40, False, 2), (48, True, 2), (80, False, 4)]
+    ("gib", "mps", "servers"), [(16, False, 1), (24, False, 1), (40, False, 2), (48, True, 2), (80, True, 4)]
 )
 def test_servers_for_a_gpu(gib: float, mps: bool, servers: int) -> None:
     assert sizing.replicas(gib, mps=mps) == servers
 
 
-def test_an_h200_takes_eight_servers_with_mps_and_four_without() -> None:
-    assert (sizing.replicas(139, mps=True), sizing.replicas(139, mps=False)) == (8, 4)
+def test_an_h200_takes_four_servers_with_mps_and_two_without() -> None:
+    assert (sizing.replicas(139, mps=True), sizing.replicas(139, mps=False)) == (4, 2)
 
 
 @pytest.mark.parametrize("gib", [12, 16, 24, 32, 40, 48, 80, 96, 139, 180])
