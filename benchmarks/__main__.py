@@ -16,6 +16,7 @@ NAMES = (
     "throughput",
     "cpu_growth",
     "fairness",
+    "overload",
     "overhead",
     "burst",
     "long_document",
