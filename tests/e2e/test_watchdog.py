@@ -32,6 +32,19 @@ def test_a_model_process_that_hangs_brings_a_new_triton(chain: Chain, model: str
     assert "no answer for 3 s" in chain.parts["triton"].log_file.read_text()
 
 
+def test_a_launcher_that_was_stopped_itself_blames_no_model(chain: Chain) -> None:
+    wait_for(chain.ready, "readiness")
+    before = chain.stubs()
+    launcher = chain.parts["triton"].pid
+    os.kill(launcher, signal.SIGSTOP)
+    signal.sigtimedwait([], 5)  # longer than the time after which silence counts
+    os.kill(launcher, signal.SIGCONT)
+    for _ in range(4):
+        signal.sigtimedwait([], Watchdog.PAUSE_S)
+        assert chain.ready()
+    assert chain.stubs() == before
+
+
 def test_models_that_answer_are_left_alone(chain: Chain) -> None:
     wait_for(chain.ready, "readiness")
     before = chain.stubs()

@@ -1,8 +1,8 @@
 """Limits that suit the GPUs of a host. Pure; the figures are from docs/performance.md.
 
 Measured on one H200 with four VLM servers: 384 one-page requests in work reach 97 % of what the servers can do, 256
-reach 91 %, with 512 blocks allowed from each of two coordinators. A page is about 12 blocks, but much of a request's time is
-decoding, layout and assembly, and its blocks do not all take equally long.
+reach 91 %, with 512 blocks allowed from each of two coordinators. A page is about 12 blocks, but much of a request's
+time is decoding, layout and assembly, and its blocks do not all take equally long.
 """
 
 import math

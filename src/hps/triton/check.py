@@ -53,7 +53,7 @@ class Watchdog:
         self._settings = settings
         self._models = models
         self._timeout_s = timeout_s
-        self._answered_at = time.monotonic()
+        self._answered_at = self._looked_at = time.monotonic()
         self._problem: str | None = None
         self._closed = threading.Event()
         self._thread = threading.Thread(target=self._run, name="watchdog", daemon=True)
@@ -68,10 +68,14 @@ class Watchdog:
     ) -> None:
         self._closed.set()
 
-    @property
     def silence(self) -> str | None:
-        """What has been wrong for longer than the time limit."""
-        if not self._timeout_s or time.monotonic() - self._answered_at < self._timeout_s:
+        """What has been wrong for longer than the time limit. To be called often: a time in which nobody did, because
+        this process was stopped or the machine slept, says nothing of the models."""
+        now = time.monotonic()
+        if (missed := now - self._looked_at) > self.PAUSE_S:
+            self._answered_at += missed
+        self._looked_at = now
+        if not self._timeout_s or now - self._answered_at < self._timeout_s:
             return None
         return self._problem or "no model answers"
 

@@ -34,7 +34,7 @@ log = logging.getLogger(__name__)
 WATCH_S = 0.2
 READY_POLL_S = 0.05
 KILL_GRACE_S = 2.0  # for a server that has lost a model process and can only fail
-STABLE_S = 60.0  # after this long the next fault counts as the first again
+STABLE_S = 10.0  # after this long the next fault counts as the first again
 LONGEST_BACKOFF_S = 30.0
 FAILED_STARTS = 5  # in a row, of a server that has run before
 
@@ -204,7 +204,7 @@ class Launcher:
                 for model in server.models:
                     if processes.is_dead(model):
                         return f"a model process ({model.pid}) died"
-                if (silence := watchdog.silence) is not None:
+                if (silence := watchdog.silence()) is not None:
                     return f"no answer for {self._settings.watchdog_timeout:g} s ({silence})"
                 processes.reap(but=[server.process.pid])
         return None
