@@ -20,7 +20,7 @@ DCLINT       := tests/compose/dclint
 CODE   := src gateway model_repo tests benchmarks samples
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-torch demo up test compose-check compose-test test-torch check format unit contract e2e setup-paddlex bench bench-compare bench-record soak settings fuzz audit lock clean
+.PHONY: help setup setup-torch demo up test compose-check compose-test test-torch check format unit contract e2e setup-paddlex bench bench-compare bench-record soak settings fuzz fault-test audit lock clean
 
 help: ## this list
 	@sed -n 's/^\([a-z0-9-]*\):.*## \(.*\)/make \1	\2/p' $(MAKEFILE_LIST) | expand -t 22
@@ -116,6 +116,9 @@ settings: setup ## rewrite .env.example and the settings in compose.yaml, README
 
 fuzz: setup ## 20,000 mutated files on the decoders, schemathesis on the gateway (about an hour)
 	$(BIN)/python -m tests.fuzz
+
+fault-test: setup ## one fault after the other on the running chain under load: the table of docs/reliability.md (9 minutes)
+	$(BIN)/python -m tests.faults --write docs/reliability.md
 
 audit: setup ## known weaknesses of what the locks pin; without the Internet it says so (AUDIT=strict: fails)
 	$(BIN)/python requirements/audit.py

@@ -1,0 +1,1 @@
+"""`make fault-test`: the running chain under steady load, one fault at a time, and what its clients saw."""
