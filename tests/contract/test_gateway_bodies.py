@@ -53,7 +53,7 @@ async def test_a_gibibyte_is_refused_at_its_announcement() -> None:
         writer.write(head(f"Content-Length: {2**30}"))
         started = time.monotonic()
         status, headers, body = await answered(reader)
-        assert time.monotonic() - started < 1
+        assert time.monotonic() - started < 5
         assert (status, headers["connection"]) == (413, "close")
         assert json.loads(body)["errorMsg"] == f"Request body is larger than {MIB} bytes"
         assert gateway.parts.bodies.held == 0

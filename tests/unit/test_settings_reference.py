@@ -17,8 +17,12 @@ DERIVED = {"HPS_PADDLEX_IMAGE"}
 OF_CPU = {"HPS_VLM_MODEL_NAME", "HPS_PIPELINE_CONFIG", "HPS_VLM_MAX_CONCURRENCY", "HPS_LAYOUT_IN_FLIGHT"}
 # Set by a Compose file for a container that is not ours.
 INNER = {"HPS_TLS_CERTIFICATE", "HPS_TLS_HTTP_PORT", "HPS_TLS_HTTPS_PORT"}
-# Turned on by its Compose file.
-OF_CACHE = {"HPS_CACHE_URL"}
+# Turned on by the Compose file that needs it.
+ELSEWHERE = {
+    "compose.cpu.yaml": OF_CPU,
+    "compose.cache.yaml": {"HPS_CACHE_URL"},
+    "compose.tls.yaml": {"HPS_STOP_DELAY"},
+}
 
 KNOWN = {variable(name): name for name in settings_reference.fields()}
 
@@ -49,7 +53,7 @@ def test_compose_files_know_no_other_settings_and_no_other_defaults(file: Path) 
     named = set(re.findall(r"\bHPS_[A-Z0-9_]+\b", code_of(file)))
     assert named - KNOWN.keys() - INNER == set()
     for name, default in references(file):
-        excused = DERIVED | (OF_CPU if file.name == "compose.cpu.yaml" else set()) | OF_CACHE
+        excused = DERIVED | ELSEWHERE.get(file.name, set())
         if default is not None and name not in excused:
             assert default == settings_reference.default(KNOWN[name]), name
 
