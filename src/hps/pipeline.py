@@ -1,7 +1,8 @@
 """The path of a document: decode → orientation → layout → crops → VLM → blocks → answer. The only orchestration.
 
-Every page runs down this path by itself; the pages of a request go in a window, so that a long document neither holds
-all its bitmaps nor makes others wait: each shared resource (decoders, layout model, VLM) serves requests in turn.
+Every page runs down this path by itself; a request has only so many in work, and of these only so many with their
+bitmaps, so that a long document neither fills the memory nor makes others wait: each shared resource (decoders, layout
+model, VLM) serves requests in turn.
 """
 
 import asyncio
@@ -11,6 +12,7 @@ import time
 from collections import deque
 from collections.abc import AsyncGenerator, Callable, Coroutine, Sequence
 from concurrent.futures import Executor
+from contextlib import AsyncExitStack
 from dataclasses import dataclass, replace
 from typing import Any, TypeVar
 
@@ -38,6 +40,7 @@ from hps.pulse import Pulse
 from hps.vlm import requests as vlm_requests
 from hps.vlm.client import ReadsBlocks, VlmAnswer
 from hps.vlm.requests import BlockRequest
+from hps.window import BitmapRoom
 
 log = logging.getLogger(__name__)
 
@@ -64,13 +67,14 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """page_window: pages of one request in work at once; layout_in_flight: pages at the layout model at once;
-    window_bytes: bitmaps of the pages of a window together, for which of large pages there are fewer."""
+    """Of one request: pages_in_work at once; those with bitmaps, which a page needs until its blocks are encoded, are at
+    most page_window, and of large pages fewer, by window_bytes. layout_in_flight: pages at the layout model at once."""
 
+    pages_in_work: int
     page_window: int
+    window_bytes: int
     layout_in_flight: int
     probe_fresh_s: float
-    window_bytes: int = 512 * 2**20
 
 
 class Pipeline:
@@ -135,25 +139,19 @@ class Pipeline:
         self, document: SourceDocument, wanted: ParseOptions, context: RequestContext
     ) -> AsyncGenerator[PageOutput, None]:
         """The document's pages in order; of them in work or waiting to be taken are as many as the limits allow."""
-        sizes = deque(width * height * 3 for width, height in document.info.sizes)
+        room = BitmapRoom(self._limits.page_window, self._limits.window_bytes)
+        indices = iter(range(len(document.info.sizes)))
         window: deque[asyncio.Task[PageOutput]] = deque()
-        held: deque[int] = deque()  # bytes of the pages of the window
 
         def admit() -> None:
-            index = len(document.info.sizes) - len(sizes)
-            while sizes and len(window) < self._limits.page_window:
-                if window and sum(held) + sizes[0] > self._limits.window_bytes:
-                    return
-                held.append(sizes.popleft())
-                window.append(asyncio.create_task(self._page_or_failure(document, index, wanted, context)))
-                index += 1
+            for index in itertools.islice(indices, self._limits.pages_in_work - len(window)):
+                window.append(asyncio.create_task(self._page_or_failure(document, index, wanted, context, room)))
 
         try:
             admit()
             while window:
                 await _first_in_line(window)
                 output = window.popleft().result()
-                held.popleft()
                 admit()
                 yield output
         finally:
@@ -179,24 +177,32 @@ class Pipeline:
     # --- one page ---
 
     async def _page_or_failure(
-        self, document: SourceDocument, index: int, wanted: ParseOptions, context: RequestContext
+        self, document: SourceDocument, index: int, wanted: ParseOptions, context: RequestContext, room: BitmapRoom
     ) -> PageOutput:
         """The page; with `allow_partial`, what is left of one that cannot be parsed. Errors name their page."""
+        width, height = document.info.sizes[index]
         try:
-            return await self._page(document, index, wanted, context)
+            async with AsyncExitStack() as bitmap:
+                await bitmap.enter_async_context(room.held(width * height * 3))
+                return await self._page(document, index, wanted, context, bitmap)
         except (InvalidInput, BackendError, Unavailable) as error:
             if len(document.info.sizes) > 1:
                 error.named(f"Page {index + 1}")
             if not wanted.allow_partial:
                 raise
             log.warning("request=%s page=%d: status %d, left out", context.id, index + 1, error.status)
-            width, height = document.info.sizes[index]
             regions = () if wanted.settings.use_layout_detection else None
             return PageOutput(ParsedPage(width, height, (), wanted.settings, regions), failure=error)
 
     async def _page(
-        self, document: SourceDocument, index: int, wanted: ParseOptions, context: RequestContext
+        self,
+        document: SourceDocument,
+        index: int,
+        wanted: ParseOptions,
+        context: RequestContext,
+        bitmap: AsyncExitStack,
     ) -> PageOutput:
+        """bitmap: closed as soon as the page's pixels are needed no more."""
         watch = Stopwatch()
         with watch.stage("decode"):
             loaded = await document.page(index)
@@ -223,7 +229,7 @@ class Pipeline:
             showing = self._shown(plan, loaded, image, wanted, encoded)
             plan = recognition.without_pixels(plan)
             del loaded, image
-            answers, shown = await _both(reading, showing)
+            answers, shown = await _both(reading, showing if is_spotting else _closing(bitmap, showing))
         with watch.stage("assembly"):
             texts = {block: answer.text for block, answer in answers.items()}
             parsed = assembly.page(plan, texts, wanted, angle)
@@ -365,6 +371,13 @@ async def _both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -
         return await asyncio.gather(one, other)
     finally:
         await _cancelled([one, other])
+
+
+async def _closing(resource: AsyncExitStack, work: Coroutine[Any, Any, T]) -> T:
+    """The work's result, when the resource that only it needed is closed."""
+    result = await work
+    await resource.aclose()
+    return result
 
 
 async def _cancelled(tasks: Sequence["asyncio.Task[Any]"] | deque["asyncio.Task[Any]"]) -> None:

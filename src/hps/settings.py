@@ -120,9 +120,12 @@ class Settings(BaseSettings):
     )
     pdf_render_scale: float = Field(2.0, gt=0, le=10, description="PDF pixels a point; 2.0 is 144 dpi")
     pdf_min_render_scale: float = Field(0.1, gt=0, le=10, description="Scale under which a huge PDF page is refused")
-    page_window: int = Field(8, ge=1, le=256, description="Pages of one request held in memory at once")
+    pages_in_work: int = Field(
+        16, ge=1, le=4096, description="Pages of one request in work at once, those included that only wait for the VLM"
+    )
+    page_window: int = Field(8, ge=1, le=256, description="Of these, pages whose bitmaps are in memory at once")
     request_bitmap_bytes: int = Field(
-        512 * 2**20, ge=1, description="Bitmaps of these pages together: of large pages fewer are held, at least one"
+        512 * 2**20, ge=1, description="These bitmaps together: of large pages fewer are held, at least one"
     )
     url_input: Literal["off", "public", "any"] = Field(
         "public", description="Which URLs `file` may name: none, public addresses, or any"
@@ -145,7 +148,9 @@ class Settings(BaseSettings):
     unwarping_model_dir: Path | None = Field(
         None, description="Folder of UVDoc for `transformers` (unset: no unwarping)"
     )
-    layout_compile: bool = Field(False, description="Compile the layout model of `transformers` when it starts")
+    layout_compile: bool = Field(
+        False, description="Compile the layout model of `transformers` when it starts; needs a C compiler in the image"
+    )
     layout_compile_cache: Path | None = Field(
         None, description="Folder that keeps compiled models between starts (unset: a temporary one of the machine)"
     )

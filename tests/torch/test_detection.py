@@ -212,3 +212,10 @@ def test_compiled_code_says_the_same(tmp_path: Path) -> None:
                 np.testing.assert_allclose(found.rows, expected.rows, rtol=1e-4, atol=1e-4)
                 assert len(found.polygons) == len(expected.polygons)
     assert list((tmp_path / "cache").rglob("*.py"))
+
+
+def test_without_a_c_compiler_the_setting_is_named(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    monkeypatch.delenv("CC", raising=False)
+    with pytest.raises(ValueError, match="HPS_LAYOUT_COMPILE needs a C compiler"):
+        load_detection(tmp_path, FORM, "cpu", 1, compiled=True, cache=None)

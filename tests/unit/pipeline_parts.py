@@ -210,9 +210,10 @@ async def assembled(
     *,
     config: PipelineConfig | None = None,
     publication: storage.Publication | None = None,
+    pages_in_work: int = 4,
     page_window: int = 4,
-    probe_fresh_s: float = 60,
     window_bytes: int = 2**29,
+    probe_fresh_s: float = 60,
 ) -> AsyncIterator[Parts]:
     """A pipeline over a running decoder, which stays the caller's."""
     layout, vlm = layout or Layout(), vlm or Vlm()
@@ -222,7 +223,7 @@ async def assembled(
     pipeline = Pipeline(
         config or PipelineConfig(),
         stages,
-        Limits(page_window, 4, probe_fresh_s, window_bytes),
+        Limits(pages_in_work, page_window, window_bytes, layout_in_flight=4, probe_fresh_s=probe_fresh_s),
         vlm_model=MODEL,
         has_orientation=layout.inputs.orientation is not None,
         has_unwarping=layout.inputs.unwarping is not None,

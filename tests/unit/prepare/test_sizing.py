@@ -40,7 +40,7 @@ def test_env_says_the_pipelines_memory_only_where_it_is_more_than_the_default() 
     assert Limits(2, 4, 512, 768, 56).variables()["HPS_PIPELINE_MEMORY"] == "56g"
 
 
-@pytest.mark.parametrize("file", ["docs/deployment.md", "README.zh-CN.md"])
+@pytest.mark.parametrize("file", ["README.md", "README.zh-CN.md"])
 def test_the_recipe_for_four_a100_is_what_prepare_writes(file: str) -> None:
     (table,) = re.findall(r"\*\*4 × A100 80 GB(?:.+\n)+\n((?:\|.*\n)+)", (ROOT / file).read_text(encoding="utf-8"))
     rows = re.findall(r"^\| `(HPS_\w+)` \| `?([^|`]+?)`? \|", table, flags=re.MULTILINE)

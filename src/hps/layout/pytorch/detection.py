@@ -2,6 +2,7 @@
 
 import logging
 import os
+import shutil
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -134,6 +135,14 @@ def _finished(
     return Detections(scaled, mask_polygons(scaled[:, BOX], masks, page_size))
 
 
+def require_compiler() -> None:
+    """Raises ValueError where the C compiler is missing that torch.compile calls for each kernel's launcher."""
+    if not any(shutil.which(name) for name in (os.environ.get("CC"), "gcc", "clang", "cc") if name):
+        raise ValueError(
+            "HPS_LAYOUT_COMPILE needs a C compiler: build the pipeline on a base image with gcc, or leave it off"
+        )
+
+
 def use_cache(folder: Path) -> None:
     """Compiled code is kept in `folder` (made if absent), and found there by the next start."""
     folder.mkdir(parents=True, exist_ok=True)
@@ -145,7 +154,10 @@ def use_cache(folder: Path) -> None:
 def load_detection(
     directory: Path, form: Stretched, device: str, max_batch: int, *, compiled: bool, cache: Path | None
 ) -> DetectionModel:
-    """A warm model. cache: where compiled code is kept between starts. Raises ModelFileError."""
+    """A warm model. cache: where compiled code is kept between starts. Raises ModelFileError, and ValueError where
+    nothing can be compiled."""
+    if compiled:
+        require_compiler()
     model = load_model(directory, CLASSES, len(LABELS), device, "HPS_LAYOUT_MODEL_DIR")
     if compiled and cache is not None:
         use_cache(cache)
