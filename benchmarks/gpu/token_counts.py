@@ -18,10 +18,11 @@ Receive = Callable[[], Awaitable[Message]]
 Send = Callable[[Message], Awaitable[None]]
 App = Callable[[Message, Receive, Send], Awaitable[None]]
 
-UNKNOWN = 64  # tokens of a crop that the mix does not have; said once
+UNKNOWN = 64  # tokens of a crop that the mix does not have, where the request sets no limit of its own; said once
+UNLIMITED = 4096  # what a request of the pipeline, or of PaddleX, allows a block when its client sets no limit
 _HEAD = 4096  # characters of Base64; the tables in front of a JPEG's size take about 800
 _IMAGE = re.compile(rb'"data:image/(jpeg|png);base64,([A-Za-z0-9+/]{1,%d})' % _HEAD)
-_LIMIT = re.compile(rb'"max(?:_completion)?_tokens"\s*:\s*\d+')
+_LIMIT = re.compile(rb'"max(?:_completion)?_tokens"\s*:\s*(\d+)')
 _SIZED = {*range(0xC0, 0xD0)} - {0xC4, 0xC8, 0xCC}
 
 
@@ -60,7 +61,8 @@ class TokenCounts:
         size = "{}x{}".format(*size_of(found[1], found[2])) if found else "no image"
         tokens = self._tokens.get(size)
         if tokens is None:
-            tokens = UNKNOWN
+            limit = _LIMIT.search(body)
+            tokens = int(limit[1]) if limit and int(limit[1]) < UNLIMITED else UNKNOWN
             if size not in self._unknown:
                 self._unknown.add(size)
                 print(f"token counts: {size} is not in the page mix", file=sys.stderr, flush=True)

@@ -67,8 +67,8 @@ class Stages:
 
 @dataclass(frozen=True, slots=True)
 class Limits:
-    """Of one request: pages_in_work at once; those with bitmaps, which a page needs until its blocks are encoded, are at
-    most page_window, and of large pages fewer, by window_bytes. layout_in_flight: pages at the layout model at once."""
+    """Of one request: pages_in_work at once. Of these at most page_window, and of large pages fewer, by window_bytes,
+    hold a bitmap, as a page does until its blocks are encoded. layout_in_flight: pages at the layout model at once."""
 
     pages_in_work: int
     page_window: int

@@ -27,7 +27,7 @@ STOP_S = 15.0
 
 @dataclass(frozen=True, slots=True)
 class Chain:
-    """url: the gateway. metrics: of gateway and pipeline."""
+    """url: the gateway. metrics: of gateway, pipeline and Triton."""
 
     url: str
     metrics: tuple[str, ...]
@@ -48,7 +48,7 @@ async def running(vlm_url: str, boxes: Path, environ: Mapping[str, str]) -> Asyn
     with contextlib.ExitStack() as stack:
         folder = Path(stack.enter_context(tempfile.TemporaryDirectory(prefix="hps-bench-")))
         gateway_port, http, grpc, triton_metrics, *own = stack.enter_context(ports.reserved(6))
-        metrics = tuple(f"http://{LOOPBACK}:{port}/metrics" for port in own)
+        metrics = tuple(f"http://{LOOPBACK}:{port}/metrics" for port in (*own, triton_metrics))
         fixed = {
             "host": LOOPBACK,
             "port": gateway_port,

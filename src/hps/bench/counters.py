@@ -28,6 +28,12 @@ def grown(before: Samples, after: Samples, name: str) -> float:
     return sum(value - before.get(key, 0.0) for key, value in after.items() if key[0] == name)
 
 
+def layout_batch(before: Samples, after: Samples) -> float | None:
+    """Mean pages of a batch at the layout model; None where Triton's own metrics are not among them, or none ran."""
+    batches = grown(before, after, "hps_layout_batches_total")
+    return grown(before, after, "hps_layout_pages_total") / batches if batches else None
+
+
 def stage_seconds(before: Samples, after: Samples) -> dict[str, float]:
     """Mean seconds of each stage: of a page, and of a request for `queue`. Stages that did not occur are left out."""
     means = {}

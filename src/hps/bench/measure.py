@@ -34,7 +34,8 @@ class Plan:
     folder: documents; None for the page mix. pdf_pages: pages of a document of the mix; None for image files.
     concurrencies, rates (pages/s): of closed and open loops. requests: of a closed loop at least, and twice those in
     flight. direct: concurrencies at which the VLM tier is tried by itself; empty to leave that out. latency_pages:
-    pages that are sent one by one, through the service and directly. paddlex: Python of its environment.
+    pages that are sent one by one, through the service and directly. paddlex: Python of its environment, to measure
+    PaddleX's pipeline too; with nothing else asked for, it alone.
     """
 
     vlm_urls: tuple[str, ...]
@@ -78,12 +79,8 @@ async def measured(plan: Plan, say: Say = print) -> Report:
         page_mix.write_table(mix, table)
         sent = await asyncio.to_thread(documents_of, plan, mix)
         found = Report(_machine(), {"documents": len(sent), "pages": sum(document.pages for document in sent)})
-        async with service(plan, table) as target:
-            await warm_up(target, sent if plan.folder else await asyncio.to_thread(documents.of_mix, mix[:8], {}))
-            async with VlmTier(plan.vlm_urls, api_key=plan.vlm_api_key) as tier:
-                await _measure_tier(plan, mix, sent, target, tier, found, say)
-            for run in loads(plan, target, sent):
-                await _add(found, run, say)
+        if plan.concurrencies or plan.rates or plan.direct or plan.latency_pages:
+            await _measure_service(plan, table, mix, sent, found, say)
         if plan.paddlex is not None:
             await _measure_peer(plan, table, mix, found, say)
     for line in report.summary(found):
@@ -172,7 +169,19 @@ class Load:
             in_flight=self.in_flight,
             tokens=counters.grown(before, after, "hps_vlm_tokens_total") if target.metrics else None,
             stages=counters.stage_seconds(before, after),
+            layout_batch=counters.layout_batch(before, after),
         )
+
+
+async def _measure_service(
+    plan: Plan, table: Path, mix: Sequence[MixPage], sent: Sequence[Document], found: Report, say: Say
+) -> None:
+    async with service(plan, table) as target:
+        await warm_up(target, sent if plan.folder else await asyncio.to_thread(documents.of_mix, mix[:8], {}))
+        async with VlmTier(plan.vlm_urls, api_key=plan.vlm_api_key) as tier:
+            await _measure_tier(plan, mix, sent, target, tier, found, say)
+        for run in loads(plan, target, sent):
+            await _add(found, run, say)
 
 
 async def _add(found: Report, wanted: Load, say: Say) -> Run:

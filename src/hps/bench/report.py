@@ -17,8 +17,8 @@ class Run:
 
     in_flight: requests at once; None in the open loop. seconds: from the first request to the last answer. latencies:
     seconds of requests at the 50th, 95th and 99th percentile, None without a success. statuses: HTTP status → failed
-    requests. tokens_per_s, stages (mean seconds, see docs/metrics.md) and usage.cpu_s: None or empty where the
-    service's metrics, or its processes, are out of reach.
+    requests. tokens_per_s, stages (mean seconds, see docs/metrics.md), layout_batch (mean pages) and usage.cpu_s: None
+    or empty where the service's metrics, or its processes, are out of reach.
     """
 
     name: str
@@ -32,6 +32,7 @@ class Run:
     statuses: dict[int, int]
     tokens_per_s: float | None
     stages: dict[str, float]
+    layout_batch: float | None
     usage: Usage
 
     @property
@@ -77,6 +78,7 @@ def run_of(
     in_flight: int | None = None,
     tokens: float | None = None,
     stages: dict[str, float] | None = None,
+    layout_batch: float | None = None,
 ) -> Run:
     """tokens: that the VLM wrote meanwhile."""
     done = [outcome for outcome in outcomes if outcome.is_success]
@@ -97,6 +99,7 @@ def run_of(
         statuses=statuses,
         tokens_per_s=None if tokens is None else tokens / seconds,
         stages=stages or {},
+        layout_batch=layout_batch,
         usage=usage,
     )
 
@@ -125,6 +128,8 @@ def lines(run: Run) -> list[str]:
     ]
     if run.stages:
         found.append("  seconds a page: " + ", ".join(f"{stage} {mean:.3f}" for stage, mean in run.stages.items()))
+    if run.layout_batch is not None:
+        found.append(f"  pages in a layout batch: {run.layout_batch:.1f}")
     if run.cpu_s_a_page:
         each = ", ".join(f"{name} {spent:.3f}" for name, spent in run.cpu_s_a_page.items() if spent >= 0.0005)
         found.append(f"  CPU seconds a page: {sum(run.cpu_s_a_page.values()):.3f} ({each})")

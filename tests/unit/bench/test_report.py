@@ -36,6 +36,11 @@ def test_a_run_counts_successes_over_its_whole_time() -> None:
     assert made.cpu_s_a_page == {"gateway": 0.25}
 
 
+def test_a_line_on_layout_batches_where_they_are_known() -> None:
+    assert "layout batch: 5.2" in "\n".join(report.lines(run(layout_batch=5.21)))
+    assert "layout batch" not in "\n".join(report.lines(run()))
+
+
 def test_efficiency_is_best_against_best() -> None:
     made = Report({}, {}, runs=[run(seconds=10), run(seconds=5)], direct=[DirectRun(64, 10, 120, 1000, {}, 20)])
     assert made.efficiency == pytest.approx(0.4 / 0.5)

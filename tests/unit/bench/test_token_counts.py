@@ -66,6 +66,11 @@ async def test_the_length_of_the_request_is_said_anew(table: Path) -> None:
     assert scope["headers"] == [(b"x-other", b"1"), (b"content-length", str(len(new)).encode())]
 
 
+def test_a_whole_page_is_as_long_as_its_client_says(table: Path) -> None:
+    body = TokenCounts(None).limited(b'{"messages": [], "max_completion_tokens": 1031}')  # type: ignore[arg-type]
+    assert json.loads(body) == {"messages": [], "max_completion_tokens": 1031, "ignore_eos": True}
+
+
 def test_a_size_that_the_mix_does_not_have_is_said_once(table: Path, capsys: pytest.CaptureFixture[str]) -> None:
     async def app(scope, receive, send):  # type: ignore[no-untyped-def]
         raise AssertionError
