@@ -1,11 +1,13 @@
 """Pages a second of the whole chain on one GPU: gateway, Triton with its layout model, and vLLM servers.
 
     python3 -m benchmarks.gpu.whole_chain --checkpoint CKPT --site SITE --hps TARGET --out OUT 4+mps
+    ... --runs plain prepared default nolayout --paddlex PYTHON 4+mps
 
 Real are Triton, the arithmetic of PP-DocLayoutV3, vLLM 0.26.0 with the packed encoder, and ours. Stood in for: weights
 (random), the boxes that the layout model finds and the length of the VLM's answers (both from the page mix of `hps
 bench`, which also gives the load and the report). SITE: see vlm_replicas.py. TARGET: where unpack.sh laid out parts a
-and b. Each run starts gateway and pipeline anew in front of the same VLM servers.
+and b. Each run starts gateway and pipeline anew in front of the same VLM servers. PYTHON: of an environment as
+requirements/paddlex.txt lists it; then its pipeline follows, in front of the official kit's one server.
 """
 
 import argparse
@@ -17,23 +19,36 @@ import tempfile
 from collections.abc import Sequence
 from pathlib import Path
 
+import psutil
+
 from benchmarks.gpu.vlm_replicas import FIRST_PORT, NAME, ROOT, Arrangement, install_plugin, running
 from hps.bench import page_mix
+from hps.prepare import sizing
+from hps.vlm_server import environment
 
-# What these GPUs need beyond the defaults: as many requests in work as keep the VLM servers full.
+# Of every run. The rest of the page mix is in what a run is told: its crops, its boxes, its tokens.
 SETTINGS = {
+    "HPS_LAYOUT_BACKEND": "transformers",
+    "HPS_VLM_GUARD": "off",  # random weights repeat themselves; the answers have their length from the mix
+}
+# As many requests in work as keep the VLM servers full, and threads to spare.
+TUNED = {
     "HPS_MAX_CONCURRENT_INFERENCE_REQUESTS": "1024",
     "HPS_MAX_QUEUED_REQUESTS": "1024",
     "HPS_MAX_PIPELINE_REQUESTS": "512",
     "HPS_COORDINATORS": "2",
     "HPS_DECODE_WORKERS": "2",
-    "HPS_LAYOUT_BACKEND": "transformers",
     "HPS_LAYOUT_THREADS": "4",
     "HPS_VLM_MAX_CONCURRENCY": "512",
-    "HPS_VLM_GUARD": "off",  # random weights repeat themselves; the answers have their length from the mix
 }
-# Name → options of the requests.
-RUNS = {"plain": {"visualize": False}, "default": {}}
+PAGE_TOKENS = 1031  # mean of a page of the mix; without layout a page is one block
+# Name → options of the requests. `prepared` has the settings that prepare.sh writes for this machine, the others TUNED.
+RUNS: dict[str, dict[str, object]] = {
+    "plain": {"visualize": False},
+    "prepared": {"visualize": False},
+    "default": {},
+    "nolayout": {"visualize": False, "useLayoutDetection": False, "maxNewTokens": PAGE_TOKENS},
+}
 
 
 def main() -> int:
@@ -50,6 +65,9 @@ def main() -> int:
             if weights.wait() != 0:
                 raise RuntimeError("no layout checkpoint")
             codes = [_bench(run, number == 0, folder, options) for number, run in enumerate(options.runs)]
+        if options.paddlex:
+            with running(Arrangement("official"), options, tokens=table):
+                codes.append(_bench_paddlex(options))
     return max(codes)
 
 
@@ -65,6 +83,7 @@ def _options() -> argparse.Namespace:
     parser.add_argument("--runs", nargs="+", choices=list(RUNS), default=["plain"])
     parser.add_argument("--concurrency", default="64,192")
     parser.add_argument("--direct", default="256,512", help="blocks in flight at the VLM servers alone")
+    parser.add_argument("--paddlex", metavar="PYTHON", help="measure PaddleX's pipeline as the official kit has it")
     parser.add_argument(
         "--set", action="append", default=[], metavar="HPS_NAME=VALUE", help="over those in this script"
     )
@@ -79,11 +98,16 @@ def _bench(run: str, with_direct: bool, folder: Path, options: argparse.Namespac
     """`hps bench`; its exit code. The VLM servers by themselves are measured once."""
     servers = options.arrangement.servers
     urls = [f"http://127.0.0.1:{port}" for port in range(FIRST_PORT, FIRST_PORT + servers)]
-    settings = SETTINGS | {
-        "HPS_MODEL_REPOSITORY": str(_repository(folder)),
-        "HPS_LAYOUT_MODEL_DIR": str(folder / "layout"),
-        "HPS_VLM_REPLICAS": str(servers),
-    }
+    chosen = _prepared(options.arrangement) if run == "prepared" else TUNED
+    settings = (
+        SETTINGS
+        | chosen
+        | {
+            "HPS_MODEL_REPOSITORY": str(_repository(folder)),
+            "HPS_LAYOUT_MODEL_DIR": str(folder / "layout"),
+            "HPS_VLM_REPLICAS": str(servers),
+        }
+    )
     settings |= dict(pair.split("=", 1) for pair in options.set)
     arguments = ["--vlm", ",".join(urls), "--model", NAME, "--mix-pages", str(options.mix_pages)]
     arguments += ["--concurrency", options.concurrency, "--direct", options.direct if with_direct else ""]
@@ -95,6 +119,24 @@ def _bench(run: str, with_direct: bool, folder: Path, options: argparse.Namespac
         arguments += ["--option", f"{name}={json.dumps(wanted)}"]
     print(json.dumps({"run": run, "options": RUNS[run], "settings": settings}), flush=True)
     return _in_ours(options, "hps", "bench", *arguments).wait()
+
+
+def _bench_paddlex(options: argparse.Namespace) -> int:
+    arguments = ["--vlm", f"http://127.0.0.1:{FIRST_PORT}", "--model", NAME, "--mix-pages", str(options.mix_pages)]
+    arguments += ["--concurrency", "", "--direct", "", "--latency-pages", "0"]
+    arguments += ["--peer", "paddlex", "--paddlex-python", options.paddlex, "--paddlex-concurrency", "1,32"]
+    arguments += ["--paddlex-requests", "64", "--json", str(options.out / "chain-official-paddlex.json")]
+    return _in_ours(options, "hps", "bench", *arguments).wait()
+
+
+def _prepared(arrangement: Arrangement) -> dict[str, str]:
+    """What prepare.sh writes for this machine."""
+    memory_gib = environment.gpu_memory_gib()
+    if memory_gib is None:
+        raise RuntimeError("no GPU")
+    host_gib = psutil.virtual_memory().total / 2**30
+    found = sizing.limits(memory_gib, 1, os.cpu_count() or 1, host_gib, mps=arrangement.has_mps).variables()
+    return {name: value for name, value in found.items() if name != "HPS_PIPELINE_MEMORY"}  # of a container
 
 
 def _repository(folder: Path) -> Path:

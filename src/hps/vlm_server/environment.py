@@ -42,7 +42,7 @@ class Plan:
 def read(environ: Mapping[str, str] = os.environ) -> Plan:
     """Raises Unusable."""
     mps = _boolean(environ, "HPS_VLM_MPS", False)
-    memory = _gpu_memory_gib()
+    memory = gpu_memory_gib()
     servers = _servers(environ.get("HPS_VLM_REPLICAS") or "auto", memory, mps)
     # Without a GPU to ask there is one server, whose cache is small: a test, or a CPU.
     kv_cache = _number(environ, "HPS_VLM_KV_CACHE_GIB", sizing.kv_cache_gib(memory, servers) if memory else 1.0)
@@ -88,7 +88,7 @@ def _servers(wanted: str, memory_gib: float | None, mps: bool) -> int:
     return int(wanted)
 
 
-def _gpu_memory_gib() -> float | None:
+def gpu_memory_gib() -> float | None:
     """Of the smallest GPU that this container sees; None without one."""
     query = ["nvidia-smi", "--query-gpu=memory.total", "--format=csv,noheader,nounits"]
     try:
