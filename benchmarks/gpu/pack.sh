@@ -1,11 +1,12 @@
 #!/usr/bin/env bash
 # Packs what benchmarks/gpu/run.sh needs on a GPU machine that has no network but a Python 3.12 with PyTorch and
-# transformers: Triton, a Python 3.12 of our own, NumPy 1.26 (with 2 Triton 2.51's stub dies), OpenCV and what gateway and
-# pipeline import. Two parts of less than 57 MiB each are left in OUT.
+# transformers: Triton, a Python 3.12 of our own, NumPy 1.26 (with 2 Triton 2.51's stub dies), OpenCV, what gateway and
+# pipeline import, and PaddleX, which `whole_chain.py --paddlex TARGET/paddlex/python` measures. Three parts of less than
+# 60 MiB each are left in OUT.
 #
 #   benchmarks/gpu/pack.sh OUT PYTHON312     (PYTHON312: prefix of a relocatable Python 3.12 with libpython3.12.so)
 #
-# Needs the environment of `make setup`, pip with access to a package index, xz, strip.
+# Needs the environment of `make setup`, pip with access to a package index (also that of PYTHON312), xz, strip.
 set -euo pipefail
 out=$(mkdir -p "$1" && cd "$1" && pwd)
 python312=$(cd "$2" && pwd)
@@ -13,7 +14,7 @@ cd "$(dirname "$0")/../.."
 site=$(.venv/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
-mkdir -p "$out/a" "$out/b"
+mkdir -p "$out/a" "$out/b" "$out/c"
 
 pack() { # FILE FOLDER NAME…
   tar -c -C "$2" "${@:3}" | xz -6 -T0 >"$1"
@@ -51,6 +52,27 @@ cp -r "$python312/lib/python3.12" "$work/python/lib/"
   mkdir site-packages
 )
 find "$work/python" -name '*.so*' -type f -exec strip --strip-unneeded {} +
-pack "$out/a/python.tar.xz" "$work" python
+pack "$out/c/python.tar.xz" "$work" python
 
-du -sh "$out/a" "$out/b"
+# OpenCV is the one of part a: PaddleX's own release of it, with Qt and FFmpeg, is as large as a part.
+echo "PaddleX" >&2
+"$python312/bin/python3.12" -m pip install --quiet --no-deps --no-compile --only-binary=:all: --require-hashes \
+  --target "$work/paddlex" --requirement requirements/paddlex.txt
+cat >"$work/paddlex/python" <<'SH'
+#!/bin/sh
+packages=$(dirname "$0")
+export PYTHONPATH="$packages" LD_LIBRARY_PATH="$packages/../python/lib"
+exec "$packages/../python/bin/python3" "$@"
+SH
+chmod +x "$work/paddlex/python"
+(
+  cd "$work/paddlex"
+  rm -rf cv2 opencv_contrib_python.libs hf_xet bin
+  find . -depth -type d \( -name test -o -name tests \) -exec rm -rf {} +
+  find . -maxdepth 1 \( -name 'numpy*' -o -name 'scipy*' \) >../arrays
+  find . -maxdepth 1 -mindepth 1 ! -name 'numpy*' ! -name 'scipy*' >../others
+)
+pack "$out/a/paddlex-arrays.tar.xz" "$work/paddlex" --files-from "$work/arrays"
+pack "$out/c/paddlex.tar.xz" "$work/paddlex" --files-from "$work/others"
+
+du -sh "$out/a" "$out/b" "$out/c"

@@ -5,7 +5,7 @@ target=$(cd "$1" && pwd)
 cd "$(dirname "$0")/../.."
 python=$target/python
 [ -e "$python/lib/python3.12/site-packages/numpy/__init__.py" ] && [ -x "$python/bin/python3" ] || {
-  echo "parts a and b are not both in $target: unpack them in this machine first" >&2
+  echo "parts a, b and c are not all in $target: unpack them in this machine first" >&2
   exit 3
 }
 # The packages of the machine's own python3, linked beside ours, less those that were built for NumPy 2 and that
