@@ -128,7 +128,7 @@ class Settings(BaseSettings):
         512 * 2**20, ge=1, description="These bitmaps together: of large pages fewer are held, at least one"
     )
     url_input: Literal["off", "public", "any"] = Field(
-        "public", description="Which URLs `file` may name: none, public addresses, or any"
+        "public", description="Which URLs `file` may name: off (none), public (public addresses only), any"
     )
     url_timeout: float = Field(30, gt=0, description="Seconds for fetching a URL")
     url_max_bytes: int = Field(256 * 2**20, ge=1, description="Largest file that is fetched from a URL")
@@ -168,7 +168,8 @@ class Settings(BaseSettings):
     vlm_retries: int = Field(4, ge=0, le=10, description="Further tries of a block after a transient failure")
     vlm_outage: float = Field(120, ge=0, description="Seconds without any VLM server that requests wait through")
     vlm_guard: Literal["auto", "always", "off"] = Field(
-        "auto", description="Blocks that are left when they repeat themselves: those watched as they need it, all, none"
+        "auto",
+        description="Blocks left when they repeat themselves: auto (those watched, as they need it), always, off",
     )
     vlm_block_time: float = Field(
         240, gt=0, description="Seconds that a watched block may go on for; what is there by then is its text"

@@ -134,3 +134,10 @@ def test_the_files_in_use_follow_from_env(
         ["docker", "compose", "config"], cwd=tmp_path, env=environ, capture_output=True, text=True, check=True
     )
     assert expected in done.stdout
+
+
+def test_a_quicker_start_has_a_start_period_beside_it(docker_environ: dict[str, str]) -> None:
+    """Newer Compose refuses the one without the other; that of the image does not count."""
+    for service in merged(docker_environ, "compose.cpu.yaml")["services"].values():
+        health = service.get("healthcheck", {})
+        assert "start_interval" not in health or health.get("start_period"), health

@@ -54,8 +54,9 @@ def default(variable: str) -> str:
 
 
 def is_ours(variable: str, name: str | None) -> bool:
-    """Whether this kit gave the image its name: by default, or by its content."""
-    return not name or bool(re.fullmatch(re.escape(default(variable)) + r"(-[0-9a-f]{12})?", name))
+    """Whether this kit, in this version or another, gave the image its name: by default, or by its content."""
+    repository = default(variable).rpartition(":")[0]
+    return not name or bool(re.fullmatch(re.escape(repository) + r":\d+\.\d+\.\d+(-[0-9a-f]{12})?", name))
 
 
 def missing_gib(root: Path, values: Mapping[str, str], lock: ImageLock) -> float:
