@@ -5,9 +5,10 @@
 
 Real are Triton, the arithmetic of PP-DocLayoutV3, vLLM 0.26.0 with the packed encoder, and ours. Stood in for: weights
 (random), the boxes that the layout model finds and the length of the VLM's answers (both from the page mix of `hps
-bench`, which also gives the load and the report). SITE: see vlm_replicas.py. TARGET: where unpack.sh laid out parts a
-and b. Each run starts gateway and pipeline anew in front of the same VLM servers. PYTHON: of an environment as
-requirements/paddlex.txt lists it; then its pipeline follows, in front of the official kit's one server.
+bench`, which also gives the load and the report). SITE: see vlm_replicas.py. TARGET: where unpack.sh laid out all
+parts. Each run starts gateway and pipeline anew in front of the same VLM servers. PYTHON: of an environment as
+requirements/paddlex.txt lists it, TARGET/paddlex/python; then its pipeline follows, in front of the official kit's one
+server.
 """
 
 import argparse
