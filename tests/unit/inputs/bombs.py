@@ -66,11 +66,14 @@ def _picture(width: int, height: int, bits: int, *, filtered: bytes = b"") -> by
     return size % (width, height, bits) + filtered
 
 
-SHOW = b"595 0 0 842 0 0 cm /I Do"
+PAGE = b"595 0 0 842 0 0 cm"
+DRAW = b"/I Do"
 
 
-def pdf_picture(width: int, height: int) -> bytes:
-    return pdf_page(SHOW, deflated(bytes(width * height), _picture(width, height, 8)))
+def pdf_picture(width: int, height: int, *, draws: int = 1) -> bytes:
+    """A page that is its picture, drawn that often: time without memory."""
+    content = PAGE + b"\n" + b"\n".join([DRAW] * draws)
+    return pdf_page(content, deflated(bytes(width * height), _picture(width, height, 8)))
 
 
 def pdf_jbig2(width: int, height: int) -> bytes:
@@ -79,7 +82,7 @@ def pdf_jbig2(width: int, height: int) -> bytes:
     template = b"\x03\xff\xfd\xff\x02\xfe\xfe\xfe"
     region = struct.pack(">IIIIB", width, height, 0, 0, 0) + b"\0" + template + bytes(10)
     data = page + struct.pack(">IBBBI", 1, 38, 0, 1, len(region)) + region
-    return pdf_page(SHOW, stream(data, _picture(width, height, 1, filtered=b"/Filter/JBIG2Decode")))
+    return pdf_page(PAGE + b" " + DRAW, stream(data, _picture(width, height, 1, filtered=b"/Filter/JBIG2Decode")))
 
 
 def tiff(frames: int, width: int, height: int, data: bytes = bytes(100), *, end: int = 0) -> bytes:
