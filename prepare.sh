@@ -17,7 +17,7 @@ setting() {
   if [[ -n ${!name:-} ]]; then echo "${!name}"; elif [[ -f .env ]]; then sed -n "s/^$name=//p" .env | tail -n 1; fi
 }
 
-command -v docker >/dev/null || fail "Docker is not installed; needed: Docker 20.10 or newer with Compose 2.24 or newer"
+command -v docker >/dev/null || fail "Docker is not installed; needed: Docker 20.10 or newer with Compose 2.24.4 or newer"
 docker version >/dev/null || fail "Docker does not answer (see above); is it running, and may you use it?"
 
 version=$(sed -n 's/^VERSION = "\(.*\)"$/\1/p' src/hps/version.py)

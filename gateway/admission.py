@@ -54,16 +54,19 @@ class Admission:
 
     @contextmanager
     def place(self) -> Iterator["Place"]:
-        """A place in line. Raises Overloaded when all are taken."""
-        if self.places >= self.limit + self.max_waiting or self._work_off_s(self.waiting) > self.max_wait_s:
+        """A place in line. Raises Overloaded when all are taken; one raised inside, over a body, counts too."""
+        try:
+            if self.places >= self.limit + self.max_waiting or self._work_off_s(self.waiting) > self.max_wait_s:
+                raise Overloaded(retry_after_s=self.retry_after_s())
+            place = Place(self)
+            try:
+                yield place
+            finally:
+                place.leave()
+        except Overloaded:
             if self._metrics is not None:
                 self._metrics.refused()
-            raise Overloaded(retry_after_s=self.retry_after_s())
-        place = Place(self)
-        try:
-            yield place
-        finally:
-            place.leave()
+            raise
 
     def retry_after_s(self, requests: int | None = None, at_once: int | None = None) -> int:
         """Seconds until the line as it is now will have been worked off, at the speed of the last requests.

@@ -47,7 +47,7 @@ FAMILIES: Final[Mapping[str, Family]] = MappingProxyType(
             Family("hps_gateway_request_seconds", "histogram", "Seconds from arrival to answer", ("route",)),
             Family("hps_gateway_requests_in_work", "gauge", "Requests that hold a slot", ("route",)),
             Family("hps_gateway_requests_waiting", "gauge", "Requests that wait for a slot or send a body", ("route",)),
-            Family("hps_gateway_requests_refused_total", "counter", "Requests for which no place was left", ("route",)),
+            Family("hps_gateway_requests_refused_total", "counter", "Requests for which no room was left", ("route",)),
             Family("hps_stage_seconds", "histogram", "Seconds by stage, waiting for one's turn included", ("stage",)),
             Family("hps_pipeline_requests_total", "counter", "Requests by model and status", ("model", "status")),
             Family("hps_pipeline_requests_in_work", "gauge", "Requests in work in the model's processes", ("model",)),

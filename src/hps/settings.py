@@ -159,7 +159,8 @@ class Settings(BaseSettings):
 
     # --- VLM ---
     vlm_replicas: Annotated[int, Field(ge=1, le=64)] | Literal["auto"] = Field(
-        1, description="VLM servers on consecutive ports from HPS_VLM_URL's (auto: as many as serve the model there)"
+        1,
+        description="VLM servers on ports from HPS_VLM_URL's on (auto: as memory allows; for clients: as answer)",
     )
     vlm_max_concurrency: int = Field(
         200, ge=1, description="Blocks in flight at the VLM servers from one coordinator, fewer while they queue"

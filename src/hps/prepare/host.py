@@ -14,8 +14,8 @@ from hps.prepare.problems import PrepareError
 
 # Above the official kit's 19.03 and 2.0: our Dockerfiles mount secrets, which the builder knows since 20.10 without
 # fetching a front end, and the Compose files over compose.yaml replace what is under them (`!reset`, `!override`).
-LEAST_DOCKER: Final = (20, 10)
-LEAST_COMPOSE: Final = (2, 24)
+LEAST_DOCKER: Final = "20.10"
+LEAST_COMPOSE: Final = "2.24.4"
 LEAST_CAPABILITY: Final = 8.0
 _QUERY: Final = ("index", "uuid", "name", "memory.total", "compute_cap", "compute_mode", "driver_version")
 
@@ -192,18 +192,17 @@ def _one_gpu_problems(gpu: Gpu, needs: Needs) -> list[str]:
     return found
 
 
-def _version_problem(name: str, found: str, least: tuple[int, int]) -> list[str]:
-    version = _version(found)
-    return [] if version >= least else [f"{name}: {found}; needed: {least[0]}.{least[1]:02d} or newer"]
+def _version_problem(name: str, found: str, least: str) -> list[str]:
+    return [] if _version(found) >= _version(least) else [f"{name}: {found}; needed: {least} or newer"]
 
 
 def _size_problem(name: str, found: float, needed: float) -> list[str]:
     return [] if found >= needed else [f"{name}: {found:.1f} GiB; needed: {needed:.1f} GiB"]
 
 
-def _version(text: str) -> tuple[int, int]:
-    match = re.search(r"(\d+)\.(\d+)", text)
-    return (int(match[1]), int(match[2])) if match else (0, 0)
+def _version(text: str) -> tuple[int, int, int]:
+    match = re.search(r"(\d+)\.(\d+)(?:\.(\d+))?", text)
+    return (int(match[1]), int(match[2]), int(match[3] or 0)) if match else (0, 0, 0)
 
 
 def _said(problem: str, *command: str) -> str:

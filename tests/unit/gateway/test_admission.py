@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from gateway.admission import RETRY_UNKNOWN_S, Admission
 from hps.errors import Overloaded
+from hps.metrics import GatewayMetrics
 
 
 class Visitors:
@@ -211,3 +212,16 @@ async def test_an_idle_service_admits_after_whatever_it_took_last() -> None:
     assert sorted(visitors.inside) == [1]
     assert visitors.admission.waiting == 1
     await visitors.end()
+
+
+async def test_refusals_are_counted_once_each_whether_for_a_place_or_inside_for_memory() -> None:
+    metrics = GatewayMetrics()
+    admission = Admission(1, 0, metrics=metrics.admission("/layout-parsing"))
+    with admission.place(), pytest.raises(Overloaded), admission.place():
+        pass
+    with pytest.raises(Overloaded), admission.place():
+        raise Overloaded("no memory for the body", retry_after_s=1)
+    with pytest.raises(ValueError), admission.place():
+        raise ValueError
+    assert metrics.registry.get_sample_value("hps_gateway_requests_refused_total", {"route": "/layout-parsing"}) == 2
+    assert admission.places == 0
