@@ -7,6 +7,8 @@ where NVIDIA's image has it, so that no registry is needed.
 import base64
 import json
 import os
+import re
+import shlex
 import subprocess
 import time
 from collections.abc import Callable, Iterator
@@ -17,6 +19,7 @@ from typing import Any
 import httpx
 import pytest
 
+from hps.api_keys import ApiKeys
 from hps.ports import free_port
 
 ROOT = Path(__file__).parents[2]
@@ -147,6 +150,15 @@ def test_readiness_names_a_vlm_server_that_is_stopped_and_comes_back_by_itself(s
     assert "VLM server not ready" in stack.readiness()[1]
     stack.compose("start", VLM)
     wait_for(stack.ready, "readiness", 60)
+
+
+def test_a_key_is_added_where_only_docker_is_installed(stack: Stack, tmp_path: Path) -> None:
+    """By the command of SECURITY.md, word by word."""
+    documented = re.search(r"`docker compose (run [^`]+)`", (ROOT / "SECURITY.md").read_text())
+    assert documented is not None
+    command = documented[1].replace("$(id -u)", str(os.getuid())).replace("$PWD/config", str(tmp_path))
+    said = stack.compose(*shlex.split(command.replace("NAME", "scanner")))
+    assert ApiKeys(tmp_path / "api-keys").name_of(said.split()[-1]) == "scanner"
 
 
 KILL_ONE = """
