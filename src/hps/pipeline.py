@@ -226,10 +226,11 @@ class Pipeline:
             # What the answer shows of the page is encoded while the VLM reads it, and then its memory is free.
             encoded = asyncio.Event()
             reading = self._answers(plan.tasks, context, index, encoded)
-            showing = self._shown(plan, loaded, image, wanted, encoded)
+            unneeded = None if is_spotting else bitmap
+            showing = self._shown(plan, loaded, image, wanted, encoded, unneeded)
             plan = recognition.without_pixels(plan)
             del loaded, image
-            answers, shown = await _both(reading, showing if is_spotting else _closing(bitmap, showing))
+            answers, shown = await _both(reading, showing)
         with watch.stage("assembly"):
             texts = {block: answer.text for block, answer in answers.items()}
             parsed = assembly.page(plan, texts, wanted, angle)
@@ -315,10 +316,16 @@ class Pipeline:
         return dict(itertools.chain.from_iterable(await _all([read_batch(batch) for batch in batches])))
 
     async def _shown(
-        self, plan: recognition.PagePlan, loaded: Image, image: Image, wanted: ParseOptions, encoded: asyncio.Event
+        self,
+        plan: recognition.PagePlan,
+        loaded: Image,
+        image: Image,
+        wanted: ParseOptions,
+        encoded: asyncio.Event,
+        bitmap: AsyncExitStack | None,
     ) -> Shown:
         """Pictures and overlays as far as the request wants them, but for what the VLM still has to find. Begun when
-        the blocks are `encoded`: those come first."""
+        the blocks are `encoded`: those come first. bitmap: closed at the end."""
         await encoded.wait()
         limit = self._config.max_output_size
         pictures = overlays = input_image = None
@@ -334,6 +341,9 @@ class Pipeline:
             if wanted.settings.use_doc_preprocessor:
                 overlays["preprocessed_img"] = await self._in_thread(output_images.encode, image, limit)
             input_image = await self._in_thread(output_images.encode, loaded, limit)
+        if bitmap is not None:
+            del plan, loaded, image
+            await bitmap.aclose()
         return Shown(pictures, overlays, input_image)
 
     async def _run(self, size: int, function: Callable[..., T], *arguments: Any) -> T:
@@ -371,13 +381,6 @@ async def _both(first: Coroutine[Any, Any, T], second: Coroutine[Any, Any, U]) -
         return await asyncio.gather(one, other)
     finally:
         await _cancelled([one, other])
-
-
-async def _closing(resource: AsyncExitStack, work: Coroutine[Any, Any, T]) -> T:
-    """The work's result, when the resource that only it needed is closed."""
-    result = await work
-    await resource.aclose()
-    return result
 
 
 async def _cancelled(tasks: Sequence["asyncio.Task[Any]"] | deque["asyncio.Task[Any]"]) -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import base64
+import gc
 import logging
 import threading
 from collections.abc import AsyncIterator
@@ -141,6 +142,46 @@ async def test_a_failing_request_does_not_touch_another(decoder: DecodePool) -> 
         parts.vlm.held[300].set()
         assert texts(await other) == ["text 300"]
         await parts.until_free()
+
+
+@pytest.mark.parametrize("spotting", [False, True])
+async def test_every_task_of_a_request_may_be_cancelled_before_it_begins(decoder: DecodePool, spotting: bool) -> None:
+    """As when another page fails in the same moment. All turns come back, and nothing was prepared that never begins:
+    pytest makes an error of such a coroutine."""
+    asked = (
+        {"promptLabel": "spotting", "useLayoutDetection": False} if spotting else {"useDocOrientationClassify": True}
+    )
+    born, doomed = 0, 0
+
+    def make(loop: asyncio.AbstractEventLoop, coroutine: Any, **more: Any) -> "asyncio.Task[Any]":
+        nonlocal born
+        born += 1
+        task = asyncio.Task(coroutine, loop=loop, **more)
+        if born == doomed:
+            task.cancel()
+        return task
+
+    async def parse() -> int:
+        """How many tasks it took."""
+        nonlocal born
+        born = 0
+        await parsed(parts, document(100, 110), visualize=True, **asked)
+        return born
+
+    loop = asyncio.get_running_loop()
+    async with assembled(decoder) as parts:
+        loop.set_task_factory(make)
+        try:
+            tasks = await parse()
+            assert tasks > 10
+            for number in range(1, tasks + 1):
+                doomed = number
+                with pytest.raises(asyncio.CancelledError):
+                    await parse()
+                await parts.until_free()
+        finally:
+            loop.set_task_factory(None)
+    gc.collect()
 
 
 @pytest.mark.parametrize("stage", ["layout", "vlm"])
