@@ -53,6 +53,7 @@ fi
 # The same paths inside as outside: Docker is asked for them from there.
 for name in HPS_MODELS_DIR HPS_MODEL_SOURCE HPS_CA_FILE; do
   place=$(setting "$name")
+  if [[ $name == HPS_MODELS_DIR && -n $place ]]; then mkdir -p "$place"; fi
   if [[ -e $place && $place != /dev/null ]]; then mounts+=("$(realpath "$place")"); fi
 done
 endpoint=${DOCKER_HOST:-$(docker context inspect --format '{{.Endpoints.docker.Host}}')}

@@ -114,9 +114,10 @@ def _install_bundle(root: Path, file: Path) -> None:
 
 
 def _env_text(root: Path) -> str:
+    """What is in .env, with the line in it that chooses Compose files: one that was written by hand may lack it."""
     for name in (ENV, EXAMPLE):
         if (root / name).exists():
-            return (root / name).read_bytes().decode()
+            return env_file.choosing_compose_files((root / name).read_bytes().decode())
     raise PrepareError(f"neither {ENV} nor {EXAMPLE} is in {root}")
 
 

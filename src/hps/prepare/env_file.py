@@ -10,7 +10,9 @@ from typing import Final
 from dotenv import dotenv_values
 
 from hps.prepare.problems import PrepareError
+from hps.settings_reference import ENV_COMPOSE_FILE
 
+_SET: Final = r"[ \t]*(?:export[ \t]+)?{}[ \t]*=[^\r\n]*"
 _PLAIN: Final = re.compile(r"[A-Za-z0-9_.,:/@%+=-]*")
 
 
@@ -25,12 +27,25 @@ def edited(text: str, values: Mapping[str, str]) -> str:
     """`text` with each variable set: where it is set, else where it stands commented out, else at the end. Pure."""
     for name, value in values.items():
         line = f"{name}={_quoted(value)}"
-        text, done = _replaced(text, rf"[ \t]*(?:export[ \t]+)?{name}[ \t]*=[^\r\n]*", line)
+        text, done = _replaced(text, _SET.format(name), line)
         if not done:
             text, done = _replaced(text, rf"#[ \t]*{name}=[^\r\n]*", line)
         if not done:
             newline = "\r\n" if "\r\n" in text else "\n"
             text += ("" if not text or text.endswith("\n") else newline) + line + newline
+    return text
+
+
+def choosing_compose_files(text: str) -> str:
+    """`text` with a line COMPOSE_FILE, added at the end where there is none. Raises PrepareError when that line stands
+    above a setting that it goes by: Compose would not see it. Pure."""
+    chosen = _last(text, "COMPOSE_FILE")
+    if chosen is None:
+        newline = "\r\n" if "\r\n" in text else "\n"
+        return text + ("" if not text or text.endswith("\n") else newline) + ENV_COMPOSE_FILE.replace("\n", newline)
+    for name in re.findall(r"\$\{?(\w+)", chosen[0]):
+        if (setting := _last(text, name)) is not None and setting.start() > chosen.start():
+            raise PrepareError(f"in .env, {name} stands below COMPOSE_FILE, which goes by it: exchange the two lines")
     return text
 
 
@@ -55,10 +70,16 @@ def write(file: Path, text: str) -> bool:
 
 def _replaced(text: str, pattern: str, line: str) -> tuple[str, bool]:
     """The last line that matches is the one that counts, as for Compose."""
-    found = list(re.finditer(rf"^{pattern}(?=\r?$)", text, re.MULTILINE))
-    if not found:
-        return text, False
-    return text[: found[-1].start()] + line + text[found[-1].end() :], True
+    found = _last_match(text, pattern)
+    return (text, False) if found is None else (text[: found.start()] + line + text[found.end() :], True)
+
+
+def _last(text: str, name: str) -> re.Match[str] | None:
+    return _last_match(text, _SET.format(name))
+
+
+def _last_match(text: str, pattern: str) -> re.Match[str] | None:
+    return next(reversed(list(re.finditer(rf"^{pattern}(?=\r?$)", text, re.MULTILINE))), None)
 
 
 def _quoted(value: str) -> str:

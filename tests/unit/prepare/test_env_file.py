@@ -4,6 +4,7 @@ import pytest
 
 from hps.prepare import env_file
 from hps.prepare.problems import PrepareError
+from hps.settings_reference import ENV_COMPOSE_FILE
 
 
 @pytest.mark.parametrize(
@@ -31,6 +32,26 @@ def test_values_come_back_as_they_were(tmp_path: Path, value: str) -> None:
     file = tmp_path / ".env"
     env_file.write(file, env_file.edited("OTHER=1\n", {"A": value}))
     assert env_file.read(file).get("A", "") == value
+
+
+@pytest.mark.parametrize("text", ["", "A=1", "A=1\r\nHPS_DEVICE_IDS=0,1\r\n", "#COMPOSE_FILE=x\n"])
+def test_a_file_written_by_hand_gets_the_line_that_chooses_compose_files(text: str) -> None:
+    whole = env_file.choosing_compose_files(text)
+    assert whole.startswith(text)
+    added = whole.removeprefix(text).strip().splitlines()
+    assert added == ENV_COMPOSE_FILE.splitlines()
+    assert env_file.choosing_compose_files(whole) == whole
+    assert ("\r\n" in whole) == ("\r\n" in text) and whole.count("\r\n") in (0, whole.count("\n"))
+
+
+def test_a_choice_of_compose_files_of_ones_own_stays() -> None:
+    text = "COMPOSE_FILE=compose.yaml:mine.yaml\nHPS_DEVICE_IDS=0,1\n"
+    assert env_file.choosing_compose_files(text) == text
+
+
+def test_a_choice_above_what_it_goes_by_is_refused() -> None:
+    with pytest.raises(PrepareError, match="HPS_DEVICE_IDS stands below COMPOSE_FILE"):
+        env_file.choosing_compose_files(f"{ENV_COMPOSE_FILE}HPS_DEVICE_IDS=0,1\n")
 
 
 @pytest.mark.parametrize("value", ["it's", "two\nlines"])
