@@ -2,9 +2,11 @@
 
     python -m benchmarks.gateway_throughput [--seconds 5] [--rounds 3] [--concurrency 16] [--megabytes 1.0]
 
-Starts the real tritonserver with a model that echoes its input, then loads it in turn over gRPC directly and over HTTP
-through `python -m gateway`, with the same number of requests in flight from one client process; both rates and their
-ratio. Client, gateway and Triton share the machine's cores.
+Starts the real tritonserver with a model that echoes its input, then loads it in turn over gRPC with Triton's own
+client library, as whoever calls Triton does, and over HTTP through `python -m gateway`, with the same number of
+requests in flight from one client process; both rates and their ratio. "Serialised beforehand" is the rate of a client
+that sends one ready message again and again and reads no answer, which no real one could reach. Client, gateway and
+Triton share the machine's cores.
 """
 
 import argparse
@@ -25,7 +27,9 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import grpc
+import numpy as np
 import psutil
+import tritonclient.grpc.aio as grpcclient
 import uvloop
 from tritonclient.grpc import service_pb2
 
@@ -119,6 +123,22 @@ def gateway(settings: Settings, folder: Path) -> Iterator[psutil.Process]:
     command = [sys.executable, "-m", "gateway"]
     with child(command, environment, folder / "gateway.log", f"http://127.0.0.1:{settings.port}/health") as process:
         yield psutil.Process(process.pid)
+
+
+async def over_tritonclient(
+    settings: Settings, body: bytes, run: Callable[[list[Send]], Awaitable[float]], n: int
+) -> float:
+    """`n` callers of one client: bytes in, bytes out."""
+    wanted = [grpcclient.InferRequestedOutput("output")]
+    async with grpcclient.InferenceServerClient(settings.triton_url) as client:
+
+        async def send() -> None:
+            tensor = grpcclient.InferInput("input", [1, 1], "BYTES")
+            tensor.set_data_from_numpy(np.array([[body]], dtype=np.object_))
+            answer = await client.infer(MODEL, [tensor], outputs=wanted)
+            assert len(answer.as_numpy("output")[0, 0]) == len(body)
+
+        return await run([send] * n)
 
 
 async def over_grpc(settings: Settings, body: bytes, run: Callable[[list[Send]], Awaitable[float]], n: int) -> float:
@@ -228,14 +248,15 @@ def measured(*, seconds: float, rounds: int, concurrency: int, megabytes: float)
         log_level="WARNING",
         max_concurrent_inference_requests=concurrency,
     )
-    run, direct, through, cpu_ms = closed_loop(seconds), [], [], []
+    run, direct, serialised, through, cpu_ms = closed_loop(seconds), [], [], [], []
     with (
         tempfile.TemporaryDirectory(prefix="hps-bench-") as name,
         triton(settings, Path(name)),
         gateway(settings, Path(name)) as process,
     ):
         for _ in range(rounds):
-            direct.append(uvloop.run(over_grpc(settings, body, run, concurrency)))
+            direct.append(uvloop.run(over_tritonclient(settings, body, run, concurrency)))
+            serialised.append(uvloop.run(over_grpc(settings, body, run, concurrency)))
             before, started = sum(process.cpu_times()[:2]), time.perf_counter()
             through.append(uvloop.run(over_http(settings, body, run, concurrency)))
             busy_s, wall_s = sum(process.cpu_times()[:2]) - before, time.perf_counter() - started
@@ -243,6 +264,7 @@ def measured(*, seconds: float, rounds: int, concurrency: int, megabytes: float)
     return {
         "through the gateway / bare Triton": statistics.median(through) / statistics.median(direct),
         "bare Triton, requests/s": statistics.median(direct),
+        "bare Triton, serialised beforehand, requests/s": statistics.median(serialised),
         "through the gateway, requests/s": statistics.median(through),
         "CPU ms of the gateway a request": statistics.median(cpu_ms),
     }

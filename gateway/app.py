@@ -1,5 +1,6 @@
 """The application: what it is made of, and its start and end."""
 
+import gc
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from functools import partial
@@ -99,4 +100,8 @@ def from_environment() -> FastAPI:
     """The factory that every worker process calls."""
     # A body of 1 MB is copied a few times on its way: 1.36 ms a request with fresh pages each time, 0.14 ms without.
     keep_freed_memory(kept_mib=128, largest_block_mib=32)
-    return create_app(hps_settings.load())
+    app = create_app(hps_settings.load())
+    # What a request makes ends with its references; looking for cycles every 700 objects took 6 % of a request's CPU.
+    gc.freeze()
+    gc.set_threshold(20_000)
+    return app
