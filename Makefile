@@ -114,7 +114,7 @@ soak: setup ## 20,000 pages (about an hour): does any process grow?
 settings: setup ## rewrite .env.example and the settings in compose.yaml, README.md and docs/settings.md
 	$(BIN)/python -m hps.settings_reference
 
-fuzz: setup ## 20,000 mutated files on the decoders, schemathesis on the gateway (about an hour)
+fuzz: setup ## 40,000 mutated files on the decoders, schemathesis on the gateway (some minutes)
 	$(BIN)/python -m tests.fuzz
 
 fault-test: setup ## one fault after the other on the running chain under load: the table of docs/reliability.md (9 minutes)

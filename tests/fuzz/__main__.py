@@ -1,4 +1,4 @@
-"""The long form: `python -m tests.fuzz --decoders 20000 --api 2000 --seed 1`; exit code 1 when something was found."""
+"""The long form: `python -m tests.fuzz --decoders 40000 --api 1000 --seed 1`; exit code 1 when something was found."""
 
 import argparse
 import asyncio
@@ -14,7 +14,7 @@ GROWTH = 0.05  # of memory, at most
 
 def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m tests.fuzz", description="Hostile input by the thousand")
-    parser.add_argument("--decoders", type=int, default=20_000, help="mutated files (20000)")
+    parser.add_argument("--decoders", type=int, default=40_000, help="mutated files (40000)")
     parser.add_argument("--api", type=int, default=1_000, help="requests of each operation (1000)")
     parser.add_argument("--seed", type=int, default=1, help="another seed, other inputs (1)")
     options = parser.parse_args(arguments)
